@@ -23,6 +23,7 @@ namespace weft::cxi {
 
 inline constexpr Index kReceiveIndex = 0;
 inline constexpr Index kRnrIndex = 1;              // the receives of FI_PROTO_CXI_RNR
+inline constexpr Index kCollectiveIndex = 6;       // what the members of groups send each other
 inline constexpr Index kOptimizedWriteIndex = 17;  // and up: one for each key
 inline constexpr Index kWriteIndex = 117;          // of all other regions; and control messages
 inline constexpr Index kDoneIndex = 127;           // "your message has met its receive"

@@ -39,6 +39,12 @@ struct Counters : sdk::CounterSet {
                             "endpoints whose matching went from the NIC to software (hybrid)"};
   Counter deferred{*this, "deferred",
                    "operations and counters that wait, or waited, for a counter"};
+  Counter groups_joined{*this, "groups_joined", "groups for collective operations, joined here"};
+  Counter collectives{*this, "collectives", "collective operations that have ended well here"};
+  Counter collectives_failed{*this, "collectives_failed",
+                             "collective operations that have failed here"};
+  Counter collective_packets{*this, "collective_packets",
+                             "packets to other members of groups, also those that ask for them"};
 };
 
 }  // namespace weft::cxi

@@ -25,6 +25,7 @@
 
 #include "plugins/cxi/amo.h"
 #include "plugins/cxi/auth_key.h"
+#include "plugins/cxi/collectives.h"
 #include "plugins/cxi/counters.h"
 #include "plugins/cxi/deferred.h"
 #include "plugins/cxi/extensions.h"
@@ -75,6 +76,10 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   int cntr_open(struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
   int query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,
                    uint64_t flags);
+  int query_collective(enum fi_collective_op coll, struct fi_collective_attr *attr,
+                       uint64_t flags) {
+    return cxi::query_collective(coll, attr, flags);
+  }
 
   // fi_ops
   int bind(struct fid *fid, uint64_t flags) { return bind_eq(fid, flags); }

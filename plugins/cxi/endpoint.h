@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// CxiEndpoint: an endpoint (FI_EP_RDM) on a Slingshot NIC: a Transmit, an Inbox, a Control, and
-// what turns an application's calls into commands of the NIC.
+// CxiEndpoint: an endpoint (FI_EP_RDM) on a Slingshot NIC: a Transmit, an Inbox, a Control,
+// Collectives, and what turns an application's calls into commands of the NIC.
 //
 // Example:
 //    inline Result<fid_ep *> open(Domain &domain, const fi_info &info) {
@@ -20,9 +20,11 @@
 #include <weft/sdk/rdm_endpoint.h>
 #include <weft/sdk/transfer.h>
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
+#include "plugins/cxi/collectives.h"
 #include "plugins/cxi/control.h"
 #include "plugins/cxi/domain.h"
 #include "plugins/cxi/inbox.h"
@@ -44,6 +46,8 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
 
   // ---- for the domain and its regions; the lock is held ----
   Control &control_portals() { return control_; }
+  Collectives &collectives() { return collectives_; }
+  void push();  // what was given to the NIC
   Endpoint &nic_endpoint() { return *ports_.endpoint; }
   void add(Region &region) { regions_.push_back(&region); }
   void remove(Region &region) { std::erase(regions_, &region); }
@@ -81,6 +85,19 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   int getname(void *addr, size_t *len);
   int setname(void *addr, size_t len);
   int shutdown(uint64_t) { return -FI_ENOSYS; }
+  int join(const void *addr, uint64_t flags, struct fid_mc **mc, void *context);
+
+  // fi_ops_collective
+  ssize_t barrier(fi_addr_t group, void *context);
+  ssize_t barrier2(fi_addr_t group, uint64_t flags, void *context);
+  ssize_t broadcast(void *buf, size_t count, void *desc, fi_addr_t group, fi_addr_t root,
+                    enum fi_datatype datatype, uint64_t flags, void *context);
+  ssize_t allreduce(const void *buf, size_t count, void *desc, void *result, void *result_desc,
+                    fi_addr_t group, enum fi_datatype datatype, enum fi_op op, uint64_t flags,
+                    void *context);
+  ssize_t reduce(const void *buf, size_t count, void *desc, void *result, void *result_desc,
+                 fi_addr_t group, fi_addr_t root, enum fi_datatype datatype, enum fi_op op,
+                 uint64_t flags, void *context);
 
   // fi_ops_ep
   ssize_t cancel(void *context);
@@ -101,6 +118,8 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   Result<void> open_portals();
   void close_portals();
   void linger();
+  ssize_t start(const CollectiveCall &call, bool report);
+  Result<fid_mc *> join_group(const fi_collective_addr &address, void *context);
 
   const Settings &settings() const { return domain_.settings(); }
   ssize_t find_peer(fi_addr_t address, Peer &peer);
@@ -141,6 +160,8 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   Transmit transmit_;
   Inbox inbox_;
   Control control_;
+  Collectives collectives_;
+  std::atomic<bool> feeds_eq_{false};  // readers of the event queue move it on
   std::vector<Region *> regions_;
 };
 

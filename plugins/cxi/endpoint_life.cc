@@ -53,7 +53,8 @@ CxiEndpoint::CxiEndpoint(Domain &domain, const fi_info &info, Pid pid, void *con
                 limits().tx_size, protocol_.is_rnr),
       inbox_(ports_, receiver(), domain.engine(), sources_, domain.settings(), domain.counters(),
              protocol_, domain.instance()),
-      control_(ports_, domain.engine(), domain.settings(), transmit_, inbox_) {
+      control_(ports_, domain.engine(), domain.settings(), transmit_, inbox_),
+      collectives_(*this, ports_, domain.engine(), tx(), domain.settings(), domain.counters()) {
   sdk::fill_tables(*this);
   transmit_.set_partners(control_, domain.deferred());
   inbox_.set_control(control_);
@@ -206,11 +207,13 @@ Result<void> CxiEndpoint::enable() {
 Result<void> CxiEndpoint::open_portals() {
   WEFT_CHECK(transmit_.open(true));
   WEFT_CHECK(control_.open(true));
+  if (caps() & FI_COLLECTIVE) WEFT_CHECK(collectives_.open());
   return inbox_.open(true, domain_.device().facts().max_list_entries);
 }
 
 void CxiEndpoint::close_portals() {
   inbox_.close();
+  if (collectives_.is_open()) collectives_.close();
   control_.close();
   transmit_.close();
   ports_.endpoint.reset();
@@ -222,6 +225,7 @@ void CxiEndpoint::on_poll() {
   bool any = transmit_.read_events();
   any |= inbox_.read_events();
   any |= control_.read_events();
+  if (collectives_.is_open()) any |= collectives_.read_events();
   if (any) domain_.device().push();  // what was answered
 }
 
@@ -230,12 +234,16 @@ int CxiEndpoint::wait_fds(std::vector<int> &fds) {
     if (events->wait_fd() < 0) return -FI_EMFILE;
     fds.push_back(events->wait_fd());
   }
+  if (!collectives_.is_open()) return 0;
+  if (collectives_.events().wait_fd() < 0) return -FI_EMFILE;
+  fds.push_back(collectives_.events().wait_fd());
   return 0;
 }
 
 // Events that have to wait until the application reads its completions wake nobody.
 bool CxiEndpoint::may_wait() {
   bool armed = control_.events().arm();
+  if (collectives_.is_open()) armed &= collectives_.events().arm();
   if (!tx().is_full()) armed &= transmit_.events().arm();
   if (!receiver().is_full()) armed &= inbox_.events().arm();
   return armed;
@@ -267,13 +275,16 @@ ssize_t CxiEndpoint::tx_size_left() {
   return enabled() ? ssize_t(transmit_.left()) : -FI_EOPBADSTATE;
 }
 
-// What was injected is still to arrive, but not for ever.
+// What was injected is still to arrive, and what members of groups wait for, but not for ever.
 void CxiEndpoint::linger() {
   const uint64_t end = sdk::now_ns() + kLingerNs;
-  while (transmit_.injected() != 0 && sdk::now_ns() < end) {
+  const auto has_sent = [this] { return !collectives_.is_open() || collectives_.has_sent(); };
+  while ((transmit_.injected() != 0 || !has_sent()) && sdk::now_ns() < end) {
     transmit_.flush();
     domain_.poll_device();
-    if (transmit_.read_events()) continue;
+    bool any = transmit_.read_events();
+    if (collectives_.is_open()) any |= collectives_.linger();
+    if (any) continue;
     pollfd descriptor{domain_.device().wait_fd(), POLLIN, 0};
     ::poll(&descriptor, 1, 1);
   }
@@ -281,7 +292,12 @@ void CxiEndpoint::linger() {
 
 int CxiEndpoint::close() {
   if (aliases.load() != 0) return -FI_EBUSY;
+  {
+    const sdk::Guard guard(lock());
+    if (collectives_.has_groups()) return -FI_EBUSY;
+  }
   retire();
+  if (feeds_eq_.load()) eq()->remove_source(domain_.engine());
   {
     const sdk::Guard guard(lock());
     detach();

@@ -21,10 +21,10 @@ namespace {
 
 constexpr uint64_t kDomainCaps = FI_LOCAL_COMM | FI_REMOTE_COMM;
 constexpr uint64_t kTxCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ |
-                             FI_WRITE | FI_FENCE | FI_NAMED_RX_CTX | FI_TRIGGER;
+                             FI_WRITE | FI_FENCE | FI_NAMED_RX_CTX | FI_TRIGGER | FI_COLLECTIVE;
 constexpr uint64_t kRxCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ |
                              FI_REMOTE_WRITE | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE |
-                             FI_SOURCE_ERR | FI_RMA_EVENT | FI_AV_USER_ID;
+                             FI_SOURCE_ERR | FI_RMA_EVENT | FI_AV_USER_ID | FI_COLLECTIVE;
 constexpr uint64_t kAccessCaps = FI_RMA | FI_ATOMIC;
 constexpr uint64_t kTxFlags = FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE |
                               FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE;

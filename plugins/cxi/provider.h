@@ -95,6 +95,14 @@ inline constexpr weft_param kAll[] = {
                     "agree"),
     sdk::size_param("ctrl_rx_eq_max_size", "64M", "bytes of an event queue for control messages",
                     4096, int64_t{1} << 32),
+    sdk::int_param("coll_timeout_usec", "32000",
+                   "microseconds without news after which a member of a group asks whether those "
+                   "that it waits for are still there",
+                   1, 20'000'000),
+    sdk::int_param("coll_limit_usec", "0",
+                   "microseconds after which a collective operation, or joining, fails though all "
+                   "members are there; 0: never",
+                   0, 3'600'000'000),
     sdk::bool_param("mr_match_events", "0",
                     "closing a region waits for what peers do with it; the NIC does that anyhow"),
     sdk::bool_param("prov_key_cache", "1",

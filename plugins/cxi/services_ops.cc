@@ -15,7 +15,7 @@
 namespace weft::cxi {
 namespace {
 
-static_assert(WEFT_CXI_MAX_MEMBERS == kMaxMembers && WEFT_CXI_MAX_VNIS == kMaxVnis);
+static_assert(WEFT_CXI_MAX_MEMBERS == kMaxServiceMembers && WEFT_CXI_MAX_VNIS == kMaxServiceVnis);
 static_assert(WEFT_CXI_BEST_EFFORT == 1u << unsigned(TrafficClass::kBestEffort));
 
 // No exception leaves, and a failure has its words.
@@ -73,10 +73,10 @@ weft_cxi_service service_of(const Service &service, const Device &device, const 
   out.is_enabled = service.is_enabled;
   out.is_usable = service.is_enabled && is_member(service, user);
   for (const Service::Member &member : service.members)
-    if (out.member_count < kMaxMembers)
+    if (out.member_count < kMaxServiceMembers)
       out.members[out.member_count++] = {.id = member.id, .is_group = member.is_group};
   for (const Service::Vnis &range : service.vnis)
-    if (out.vni_count < kMaxVnis)
+    if (out.vni_count < kMaxServiceVnis)
       out.vnis[out.vni_count++] = {.first = range.first, .last = range.last};
   for (const TrafficClass one : service.classes) out.classes |= 1u << unsigned(one);
   out.max_list_entries = uint32_t(service.max_list_entries);
@@ -88,9 +88,9 @@ weft_cxi_service service_of(const Service &service, const Device &device, const 
 }
 
 Result<Service> service_of(const weft_cxi_service &in) {
-  if (in.member_count > kMaxMembers || in.vni_count > kMaxVnis)
+  if (in.member_count > kMaxServiceMembers || in.vni_count > kMaxServiceVnis)
     return fail(FI_EINVAL, "cxi: a service has at most %zu members and %zu ranges of VNIs",
-                kMaxMembers, kMaxVnis);
+                kMaxServiceMembers, kMaxServiceVnis);
   Service service;
   service.max_list_entries = in.max_list_entries;
   service.max_triggered = in.max_triggered;

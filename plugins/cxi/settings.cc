@@ -96,6 +96,8 @@ Result<Settings> CxiProvider::settings_of(const weft_instance *instance) {
   s.odp = params.flag("odp");
   s.force_odp = params.flag("force_odp");
   s.ctrl_rx_eq_max_size = params.size("ctrl_rx_eq_max_size");
+  s.coll_timeout_ns = uint64_t(params.integer("coll_timeout_usec")) * 1000;
+  s.coll_limit_ns = uint64_t(params.integer("coll_limit_usec")) * 1000;
   s.default_vni = Vni(params.integer("default_vni"));
   s.enable_trig_op_limit = params.flag("enable_trig_op_limit");
 

@@ -56,6 +56,9 @@ struct Settings {
     return std::clamp<size_t>(universe_size * 4, 8192, ctrl_rx_eq_max_size / 64);
   }
 
+  uint64_t coll_timeout_ns = 32'000'000;
+  uint64_t coll_limit_ns = 0;  // 0: none
+
   uint16_t default_vni = 10;
   std::vector<Telemetry> telemetry;  // to log
   bool enable_trig_op_limit = false;

@@ -24,7 +24,8 @@ Group::Group(uint64_t id, GroupPlace place, const GroupLimits &limits, GroupOutp
   for (uint64_t i = 0; i < kWindow; ++i) slots_[i].sequence = i;
 }
 
-void Group::send(const Neighbour &to, PacketType type, uint64_t sequence, const Partial &part) {
+void Group::send(const Neighbour &to, GroupPacketType type, uint64_t sequence,
+                 const Partial &part) {
   output_.packets.push_back({place_.peers[to.rank],
                              {.type = type,
                               .from_rank = place_.rank,
@@ -65,7 +66,8 @@ void Group::adopt(uint64_t now, uint32_t rank, uint64_t id) {
   const auto child = std::ranges::find(children_, rank, &Neighbour::rank);
   child->id = id;
   child->lost_at = 0;
-  if (state_ == State::kFailed) return send(*child, PacketType::kAbort, 0, {.failure = broken_by_});
+  if (state_ == State::kFailed)
+    return send(*child, GroupPacketType::kAbort, 0, {.failure = broken_by_});
   had_news(now);
   consider_join(now);
 }
@@ -76,12 +78,12 @@ void Group::consider_join(uint64_t now) {
     return;
   if (is_root()) return set_joined(now);
   asked_ = true;
-  send(parent_, PacketType::kJoin);
+  send(parent_, GroupPacketType::kJoin);
 }
 
 void Group::set_joined(uint64_t now) {
   state_ = State::kJoined;
-  for (const Neighbour &child : children_) send(child, PacketType::kJoined);
+  for (const Neighbour &child : children_) send(child, GroupPacketType::kJoined);
   output_.ended.push_back({id_, true, 0, {}});
   had_news(now);
 }
@@ -91,9 +93,9 @@ void Group::fail_join(Failure why) {
   broken_by_ = why;
   deadline_ = 0;
   for (const Neighbour &child : children_)
-    if (child.id != 0) send(child, PacketType::kAbort, 0, {.failure = why});
+    if (child.id != 0) send(child, GroupPacketType::kAbort, 0, {.failure = why});
   // The parent may not know it by a number of its own yet: it finds it by its child's.
-  if (!is_root()) send(parent_, PacketType::kAbort, 0, {.failure = why});
+  if (!is_root()) send(parent_, GroupPacketType::kAbort, 0, {.failure = why});
   output_.ended.push_back({id_, true, 0, {.failure = why}});
 }
 
@@ -121,12 +123,13 @@ void Group::consider(Slot &slot) {
   for (size_t i = 0; i < children_.size(); ++i) total.add(slot.children[i]);
   if (is_root()) return finish(slot, total);
   slot.sent = true;
-  send(parent_, PacketType::kUp, slot.sequence, total);
+  send(parent_, GroupPacketType::kUp, slot.sequence, total);
   if (is_waiting_in_vain(slot)) abort(slot.sequence, Failure::kGone);
 }
 
 void Group::finish(Slot &slot, const Partial &result) {
-  for (const Neighbour &child : children_) send(child, PacketType::kDown, slot.sequence, result);
+  for (const Neighbour &child : children_)
+    send(child, GroupPacketType::kDown, slot.sequence, result);
   end(slot, result);
 }
 
@@ -151,7 +154,7 @@ void Group::abort(uint64_t sequence, Failure why) {
   }
   const auto tell = [&](const Neighbour &one) {
     if (one.id != 0 && one.ends_before > sequence)
-      send(one, PacketType::kAbort, sequence, {.failure = why});
+      send(one, GroupPacketType::kAbort, sequence, {.failure = why});
   };
   for (const Neighbour &child : children_) tell(child);
   if (!is_root()) tell(parent_);
@@ -168,30 +171,30 @@ void Group::leave() {
 
 // ---- packets ----
 
-void Group::on_packet(uint64_t now, const Packet &packet) {
-  if (packet.type == PacketType::kJoined) {
+void Group::on_packet(uint64_t now, const GroupPacket &packet) {
+  if (packet.type == GroupPacketType::kJoined) {
     if (state_ != State::kJoining || !asked_ || packet.from_rank != parent_.rank) return;
     parent_.id = packet.from;
     return set_joined(now);
   }
-  Neighbour *const from = packet.type == PacketType::kAbort && packet.from_rank == parent_.rank &&
-                                  !is_root() && parent_.id == 0
+  Neighbour *const from = packet.type == GroupPacketType::kAbort &&
+                                  packet.from_rank == parent_.rank && !is_root() && parent_.id == 0
                               ? &parent_  // it failed before it could tell its number
                               : neighbour(packet.from);
   if (from == nullptr) return;
-  if (packet.type == PacketType::kAbort) return on_aborted(*from, packet);
-  if (packet.type == PacketType::kProbe) {
+  if (packet.type == GroupPacketType::kAbort) return on_aborted(*from, packet);
+  if (packet.type == GroupPacketType::kProbe) {
     if (broken_from_ != kNever || state_ == State::kFailed)
-      send(*from, PacketType::kAbort, state_ == State::kFailed ? 0 : broken_from_,
+      send(*from, GroupPacketType::kAbort, state_ == State::kFailed ? 0 : broken_from_,
            {.failure = broken_by_});
     return;
   }
   Slot &slot = slot_of(packet.sequence);
   if (place_.discards || slot.sequence != packet.sequence) return;
   had_news(now);
-  if (packet.type == PacketType::kDown) {
+  if (packet.type == GroupPacketType::kDown) {
     if (from == &parent_ && slot.sent) finish(slot, packet.partial);
-  } else if (packet.type == PacketType::kUp && from != &parent_) {
+  } else if (packet.type == GroupPacketType::kUp && from != &parent_) {
     const auto child = size_t(from - children_.data());
     slot.children[child] = packet.partial;
     slot.present |= uint8_t(1u << child);
@@ -199,7 +202,7 @@ void Group::on_packet(uint64_t now, const Packet &packet) {
   }
 }
 
-void Group::on_aborted(Neighbour &by, const Packet &packet) {
+void Group::on_aborted(Neighbour &by, const GroupPacket &packet) {
   const Failure why = std::max(packet.partial.failure, Failure::kOther);
   by.ends_before = std::min(by.ends_before, packet.sequence);
   if (state_ == State::kJoining) return fail_join(why == Failure::kCanceled ? Failure::kGone : why);
@@ -261,7 +264,7 @@ void Group::for_awaited(F look) {
   if (parent) look(parent_);
 }
 
-void Group::on_reached(const Packet &packet) {
+void Group::on_reached(const GroupPacket &packet) {
   const auto reached = [&](Neighbour &one) {
     if (one.rank == packet.to_rank) one.lost_at = 0;
   };
@@ -269,7 +272,7 @@ void Group::on_reached(const Packet &packet) {
   if (!is_root()) reached(parent_);
 }
 
-void Group::on_lost(uint64_t now, const Packet &packet) {
+void Group::on_lost(uint64_t now, const GroupPacket &packet) {
   const auto lost = [&](Neighbour &one) {
     if (one.rank != packet.to_rank) return;
     if (state_ == State::kJoining) {
@@ -295,7 +298,7 @@ void Group::on_time(uint64_t now) {
     if (one.lost_at != 0 && now - one.lost_at >= limits_.patience) gave_up = true;
     // The parent may have started anew, and not know that it was asked.
     const bool asks = state_ == State::kJoining && &one == &parent_;
-    send(one, asks ? PacketType::kJoin : PacketType::kProbe);
+    send(one, asks ? GroupPacketType::kJoin : GroupPacketType::kProbe);
   });
   if (gave_up && state_ == State::kJoining) return fail_join(Failure::kGone);
   interval_ = std::min(interval_ * 2, std::max(kLongestInterval, limits_.timeout));

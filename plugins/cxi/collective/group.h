@@ -33,7 +33,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plugins/cxi/collective/packet.h"
+#include "plugins/cxi/collective/group_packet.h"
 
 namespace weft::cxi {
 
@@ -47,7 +47,7 @@ struct GroupLimits {
 struct GroupOutput {
   struct Sent {
     uint64_t peer;
-    Packet packet;
+    GroupPacket packet;
   };
   struct Ended {
     uint64_t group;
@@ -95,10 +95,10 @@ class Group {
   int start(uint64_t now, const Partial &operand, uint64_t token);
   void leave();  // what is under way is canceled
 
-  void on_packet(uint64_t now, const Packet &packet);
+  void on_packet(uint64_t now, const GroupPacket &packet);
   // What became of a packet: it is there, or its receiver is not.
-  void on_reached(const Packet &packet);
-  void on_lost(uint64_t now, const Packet &packet);
+  void on_reached(const GroupPacket &packet);
+  void on_lost(uint64_t now, const GroupPacket &packet);
 
   uint64_t deadline() const { return deadline_; }  // 0: none
   void on_time(uint64_t now);
@@ -123,7 +123,8 @@ class Group {
   Neighbour *neighbour(uint64_t id);
   bool is_root() const { return place_.rank == place_.root; }
   uint32_t all_children() const { return (1u << children_.size()) - 1; }
-  void send(const Neighbour &to, PacketType type, uint64_t sequence = 0, const Partial &part = {});
+  void send(const Neighbour &to, GroupPacketType type, uint64_t sequence = 0,
+            const Partial &part = {});
   void consider_join(uint64_t now);
   void set_joined(uint64_t now);
   void fail_join(Failure why);
@@ -131,7 +132,7 @@ class Group {
   void finish(Slot &slot, const Partial &result);
   void end(Slot &slot, const Partial &result);
   void abort(uint64_t sequence, Failure why);
-  void on_aborted(Neighbour &by, const Packet &packet);
+  void on_aborted(Neighbour &by, const GroupPacket &packet);
   bool is_waiting_in_vain(const Slot &slot) const;
   template <class F>
   void for_awaited(F look);

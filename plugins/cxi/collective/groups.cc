@@ -51,8 +51,8 @@ Group *Groups::find(uint64_t id) {
 
 // ---- packets ----
 
-void Groups::on_packet(uint64_t now, uint64_t peer, const Packet &packet) {
-  if (packet.type == PacketType::kJoin) return on_join(now, peer, packet);
+void Groups::on_packet(uint64_t now, uint64_t peer, const GroupPacket &packet) {
+  if (packet.type == GroupPacketType::kJoin) return on_join(now, peer, packet);
   const auto is_for = [&](const Group &group) {
     const GroupPlace &place = group.place();
     return packet.to_rank == place.rank && packet.from_rank < place.peers.size() &&
@@ -61,12 +61,12 @@ void Groups::on_packet(uint64_t now, uint64_t peer, const Packet &packet) {
   if (packet.to != 0) {
     Group *const group = find(packet.to);
     if (group != nullptr && is_for(*group)) return group->on_packet(now, packet);
-    if (packet.type == PacketType::kAbort) return;
+    if (packet.type == GroupPacketType::kAbort) return;
     const auto closed = closed_.find(packet.to);
     return answer_stranger(peer, packet, closed != closed_.end() ? closed->second : 0,
                            Failure::kGone);
   }
-  if (packet.type != PacketType::kAbort) return;
+  if (packet.type != GroupPacketType::kAbort) return;
   // A child that has given up to join does not know our number.
   remember(packet.from);
   if (requests_.remove_if([&](const Request &request) {
@@ -77,9 +77,10 @@ void Groups::on_packet(uint64_t now, uint64_t peer, const Packet &packet) {
     if (group->has_neighbour(packet.from) && is_for(*group)) return group->on_packet(now, packet);
 }
 
-void Groups::answer_stranger(uint64_t peer, const Packet &packet, uint64_t sequence, Failure why) {
-  Packet answer;
-  answer.type = PacketType::kAbort;
+void Groups::answer_stranger(uint64_t peer, const GroupPacket &packet, uint64_t sequence,
+                             Failure why) {
+  GroupPacket answer;
+  answer.type = GroupPacketType::kAbort;
   answer.from_rank = packet.to_rank;
   answer.to_rank = packet.from_rank;
   answer.from = packet.to;
@@ -97,7 +98,7 @@ void Groups::remember(uint64_t id) {
   received_order_.pop_front();
 }
 
-void Groups::on_join(uint64_t now, uint64_t peer, const Packet &packet) {
+void Groups::on_join(uint64_t now, uint64_t peer, const GroupPacket &packet) {
   if (packet.from == 0 || received_.contains(packet.from)) return;  // asked again
   requests_.remove_if([&](const Request &request) {
     return request.peer == peer && request.packet.from >> 32 != packet.from >> 32;
@@ -126,7 +127,7 @@ void Groups::match(uint64_t now, uint64_t membership, uint32_t rank) {
     for (bool again = true; again;) {
       again = false;
       const auto found = std::ranges::find_if(requests_, [&](const Request &request) {
-        const Packet &packet = request.packet;
+        const GroupPacket &packet = request.packet;
         return packet.membership == membership && packet.to_rank == rank &&
                group->lacks_child(packet.from_rank) &&
                place.peers[packet.from_rank] == request.peer && is_next(request);
@@ -142,11 +143,11 @@ void Groups::match(uint64_t now, uint64_t membership, uint32_t rank) {
 
 // ---- what became of packets, and time ----
 
-void Groups::on_reached(const Packet &packet) {
+void Groups::on_reached(const GroupPacket &packet) {
   if (Group *const group = find(packet.from)) group->on_reached(packet);
 }
 
-void Groups::on_lost(uint64_t now, const Packet &packet) {
+void Groups::on_lost(uint64_t now, const GroupPacket &packet) {
   if (Group *const group = find(packet.from)) group->on_lost(now, packet);
 }
 
@@ -173,13 +174,15 @@ uint64_t Groups::predecessor_of(const Group &group) const {
   return newest;
 }
 
-GroupOutput Groups::take_output() {
+void Groups::take_output(GroupOutput &output) {
+  output.packets.clear();
+  output.ended.clear();
   for (GroupOutput::Sent &sent : output_.packets) {
-    if (sent.packet.type != PacketType::kJoin) continue;
+    if (sent.packet.type != GroupPacketType::kJoin) continue;
     const Group *const group = find(sent.packet.from);
     sent.packet.sequence = group != nullptr ? predecessor_of(*group) : 0;
   }
-  return std::exchange(output_, {});
+  std::swap(output, output_);
 }
 
 }  // namespace weft::cxi

@@ -44,14 +44,14 @@ class Groups {
   Group *find(uint64_t id);
   bool empty() const { return groups_.empty(); }
 
-  void on_packet(uint64_t now, uint64_t peer, const Packet &packet);
-  void on_reached(const Packet &packet);
-  void on_lost(uint64_t now, const Packet &packet);
+  void on_packet(uint64_t now, uint64_t peer, const GroupPacket &packet);
+  void on_reached(const GroupPacket &packet);
+  void on_lost(uint64_t now, const GroupPacket &packet);
   uint64_t deadline() const;  // 0: none
   void on_time(uint64_t now);
 
   // What there is to send and to report since the last call.
-  GroupOutput take_output();
+  void take_output(GroupOutput &output);
 
   // The number that all members of a group have for who they are.
   static uint64_t membership_of(const std::vector<uint64_t> &peers, uint32_t root, bool by_rank);
@@ -59,14 +59,14 @@ class Groups {
  private:
   struct Request {
     uint64_t peer = 0;
-    Packet packet;
+    GroupPacket packet;
   };
-  void on_join(uint64_t now, uint64_t peer, const Packet &packet);
+  void on_join(uint64_t now, uint64_t peer, const GroupPacket &packet);
   void match(uint64_t now, uint64_t membership, uint32_t rank);
   bool is_next(const Request &request) const;
   void remember(uint64_t id);
   uint64_t predecessor_of(const Group &group) const;
-  void answer_stranger(uint64_t peer, const Packet &packet, uint64_t sequence, Failure why);
+  void answer_stranger(uint64_t peer, const GroupPacket &packet, uint64_t sequence, Failure why);
 
   const uint32_t incarnation_;
   const GroupLimits limits_;

@@ -14,7 +14,7 @@
 #include <random>
 #include <vector>
 
-#include "plugins/cxi/collective/packet.h"
+#include "plugins/cxi/collective/group_packet.h"
 #include "plugins/cxi/collective/repsum.h"
 
 namespace weft::cxi {
@@ -262,7 +262,8 @@ TEST(Repsum, AsAReduction) {
   Partial sum = part<double>(FI_CXI_REPSUM, FI_DOUBLE, {1e100});
   for (const double value : {1.0, -1e100, 2.5})
     sum.add(part<double>(FI_CXI_REPSUM, FI_DOUBLE, {value}));
-  sum = Packet::parse(Packet{.type = PacketType::kUp, .partial = sum}.bytes())->partial;
+  sum = GroupPacket::parse(GroupPacket{.type = GroupPacketType::kUp, .partial = sum}.bytes())
+            ->partial;
   EXPECT_EQ(result<double>(sum)[0], 0) << "what is 2^160 times smaller is lost";
   sum = part<double>(FI_CXI_REPSUM, FI_DOUBLE, {kMost});
   sum.add(sum);
@@ -274,8 +275,8 @@ TEST(Repsum, AsAReduction) {
 // ---- packets ----
 
 TEST(CollectivePacket, IsReadAsItWasWritten) {
-  Packet packet;
-  packet.type = PacketType::kUp;
+  GroupPacket packet;
+  packet.type = GroupPacketType::kUp;
   packet.from_rank = 1;
   packet.to_rank = 0xfffffffe;
   packet.from = UINT64_C(0x0123456789abcdef);
@@ -283,26 +284,26 @@ TEST(CollectivePacket, IsReadAsItWasWritten) {
   packet.membership = 4;
   packet.sequence = 5;
   packet.partial = doubles(FI_SUM, kMost, kMost);
-  const auto read = Packet::parse(packet.bytes());
+  const auto read = GroupPacket::parse(packet.bytes());
   ASSERT_TRUE(read);
   EXPECT_EQ(read->bytes(), packet.bytes());
   EXPECT_EQ(read->from, packet.from);
   EXPECT_EQ(read->partial.failure, Failure::kFloatOverflow);
-  const Packet::Bytes bytes = packet.bytes();
-  EXPECT_FALSE(Packet::parse(std::span(bytes).first(79)));
-  EXPECT_FALSE(Packet::parse({}));
+  const GroupPacket::Bytes bytes = packet.bytes();
+  EXPECT_FALSE(GroupPacket::parse(std::span(bytes).first(79)));
+  EXPECT_FALSE(GroupPacket::parse({}));
 }
 
 // Whatever a peer sends, the parser takes or refuses it, and sums of it do no harm.
 TEST(CollectivePacket, AnyBytes) {
   std::mt19937_64 random(4);
-  const Packet good{.type = PacketType::kUp, .partial = doubles(FI_SUM, 1, 2)};
+  const GroupPacket good{.type = GroupPacketType::kUp, .partial = doubles(FI_SUM, 1, 2)};
   Partial sum;
   for (int i = 0; i < 200'000; ++i) {
-    Packet::Bytes bytes = good.bytes();
+    GroupPacket::Bytes bytes = good.bytes();
     for (int k = 0; k < 12; ++k) bytes[random() % bytes.size()] = uint8_t(random());
     if (random() % 2 != 0) bytes[0] = 1;
-    const auto read = Packet::parse(bytes);
+    const auto read = GroupPacket::parse(bytes);
     if (!read) continue;
     Partial part = read->partial;
     if (i % 3 == 0) sum.opcode = part.opcode, sum.bytes = part.bytes;

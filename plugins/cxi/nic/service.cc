@@ -91,12 +91,12 @@ Result<void> check_profile(const Service &service, const Profile &profile) {
 }
 
 Result<void> check_new(const Service &service) {
-  if (service.members.size() > kMaxMembers)
+  if (service.members.size() > kMaxServiceMembers)
     return fail(FI_EINVAL, "cxi: a service for %zu members: at most %zu; a group has many users",
-                service.members.size(), kMaxMembers);
-  if (service.vnis.size() > kMaxVnis)
+                service.members.size(), kMaxServiceMembers);
+  if (service.vnis.size() > kMaxServiceVnis)
     return fail(FI_EINVAL, "cxi: a service with %zu VNIs: at most %zu, or ranges of them",
-                service.vnis.size(), kMaxVnis);
+                service.vnis.size(), kMaxServiceVnis);
   for (const Service::Vnis &range : service.vnis)
     if (range.first == 0 || range.last < range.first)
       return fail(FI_EINVAL, "cxi: VNIs %u to %u: they are 1 to 65535, the lower one first",

@@ -24,7 +24,8 @@
 
 namespace weft::cxi {
 
-inline constexpr size_t kMaxMembers = 2, kMaxVnis = 4;  // of a service, as the driver has it
+inline constexpr size_t kMaxServiceMembers = 2,
+                        kMaxServiceVnis = 4;  // of a service, as the driver has it
 inline constexpr unsigned kTrafficClasses = 4;
 
 struct User {

@@ -77,13 +77,13 @@ void RegistryFile::write(Place &place, const Service &service) {
   uint32_t classes = 0;
   for (const TrafficClass one : service.classes) classes |= 1u << unsigned(one);
   place.classes = classes;
-  const size_t members = std::min(service.members.size(), kMaxMembers);
+  const size_t members = std::min(service.members.size(), kMaxServiceMembers);
   for (size_t i = 0; i < members; ++i) {
     place.member[i].is_group = service.members[i].is_group;
     place.member[i].id = service.members[i].id;
   }
   place.members = uint32_t(members);
-  const size_t vnis = std::min(service.vnis.size(), kMaxVnis);
+  const size_t vnis = std::min(service.vnis.size(), kMaxServiceVnis);
   for (size_t i = 0; i < vnis; ++i)
     place.vni[i] = uint32_t{service.vnis[i].last} << 16 | service.vnis[i].first;
   place.vnis = uint32_t(vnis);
@@ -99,10 +99,10 @@ Service RegistryFile::read(const Place &place) {
                   .members = {},
                   .vnis = {},
                   .classes = {}};
-  const size_t members = std::min<size_t>(place.members.load(), kMaxMembers);
+  const size_t members = std::min<size_t>(place.members.load(), kMaxServiceMembers);
   for (size_t i = 0; i < members; ++i)
     service.members.push_back({place.member[i].is_group.load() != 0, place.member[i].id.load()});
-  const size_t vnis = std::min<size_t>(place.vnis.load(), kMaxVnis);
+  const size_t vnis = std::min<size_t>(place.vnis.load(), kMaxServiceVnis);
   for (size_t i = 0; i < vnis; ++i) {
     const uint32_t range = place.vni[i].load();
     service.vnis.push_back({.first = Vni(range), .last = Vni(range >> 16)});

@@ -53,9 +53,9 @@ struct RegistryFile {
     std::atomic<uint32_t> members, vnis;         // how many
     struct {
       std::atomic<uint32_t> is_group, id;
-    } member[kMaxMembers];
-    std::atomic<uint32_t> vni[kMaxVnis];       // the last one above the first one
-    std::atomic<uint32_t> limits[2], used[2];  // by Resource
+    } member[kMaxServiceMembers];
+    std::atomic<uint32_t> vni[kMaxServiceVnis];  // the last one above the first one
+    std::atomic<uint32_t> limits[2], used[2];    // by Resource
   };
 
   std::atomic<uint64_t> magic;  // written last

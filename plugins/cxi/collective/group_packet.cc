@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "plugins/cxi/collective/packet.h"
+#include "plugins/cxi/collective/group_packet.h"
 
 #include "plugins/cxi/collective/repsum.h"
 
@@ -8,11 +8,11 @@ namespace {
 
 constexpr uint8_t kVersion = 1;
 
-class Writer {
+class PacketWriter {
  public:
-  explicit Writer(uint8_t *at) : at_(at) {}
+  explicit PacketWriter(uint8_t *at) : at_(at) {}
   template <class T>
-  Writer &put(T value) {
+  PacketWriter &put(T value) {
     for (size_t i = 0; i < sizeof(T); ++i) *at_++ = uint8_t(uint64_t(value) >> 8 * i);
     return *this;
   }
@@ -21,9 +21,9 @@ class Writer {
   uint8_t *at_;
 };
 
-class Reader {
+class PacketReader {
  public:
-  explicit Reader(const uint8_t *at) : at_(at) {}
+  explicit PacketReader(const uint8_t *at) : at_(at) {}
   template <class T>
   T get() {
     uint64_t value = 0;
@@ -37,9 +37,9 @@ class Reader {
 
 }  // namespace
 
-Packet::Bytes Packet::bytes() const {
+GroupPacket::Bytes GroupPacket::bytes() const {
   Bytes bytes{};
-  Writer writer(bytes.data());
+  PacketWriter writer(bytes.data());
   writer.put(kVersion).put(uint8_t(type)).put(uint8_t(partial.opcode)).put(partial.bytes);
   writer.put(uint8_t(partial.failure)).put(partial.top).put(partial.specials).put(uint8_t{0});
   writer.put(from_rank).put(to_rank).put(from).put(to).put(membership).put(sequence);
@@ -47,12 +47,12 @@ Packet::Bytes Packet::bytes() const {
   return bytes;
 }
 
-std::optional<Packet> Packet::parse(std::span<const uint8_t> bytes) {
+std::optional<GroupPacket> GroupPacket::parse(std::span<const uint8_t> bytes) {
   if (bytes.size() != kSize) return std::nullopt;
-  Reader reader(bytes.data());
-  Packet packet;
+  PacketReader reader(bytes.data());
+  GroupPacket packet;
   if (reader.get<uint8_t>() != kVersion) return std::nullopt;
-  packet.type = PacketType(reader.get<uint8_t>());
+  packet.type = GroupPacketType(reader.get<uint8_t>());
   packet.partial.opcode = Opcode(reader.get<uint8_t>());
   packet.partial.bytes = reader.get<uint8_t>();
   packet.partial.failure = Failure(reader.get<uint8_t>());
@@ -66,7 +66,7 @@ std::optional<Packet> Packet::parse(std::span<const uint8_t> bytes) {
   packet.membership = reader.get<uint64_t>();
   packet.sequence = reader.get<uint64_t>();
   for (Partial::Word &word : packet.partial.words) word.bits = reader.get<uint64_t>();
-  if (packet.type < PacketType::kJoin || packet.type > PacketType::kProbe ||
+  if (packet.type < GroupPacketType::kJoin || packet.type > GroupPacketType::kProbe ||
       !is_known(packet.partial.opcode) || packet.partial.bytes > kMaxOperand ||
       packet.partial.failure > Failure::kCanceled || packet.partial.top > Repsum::kMaxTop)
     return std::nullopt;

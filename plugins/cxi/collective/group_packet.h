@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Packet: what the members of a group send each other.
+// GroupPacket: what the members of a group send each other.
 //
 // Example:
-//    inline std::optional<Packet> echo(const Packet &packet) {
-//      return Packet::parse(packet.bytes());
+//    inline std::optional<GroupPacket> echo(const GroupPacket &packet) {
+//      return GroupPacket::parse(packet.bytes());
 //    }
 //
 // It is 80 bytes, little-endian, and ours: HPE's provider reduces in the switches, and its packets
 // are theirs. A number of a member's own names the group at that member (`to`, `from`); 0 where it
 // is not known yet. Not for how it is sent: control.h.
-#ifndef WEFT_PLUGINS_CXI_COLLECTIVE_PACKET_H
-#define WEFT_PLUGINS_CXI_COLLECTIVE_PACKET_H
+#ifndef WEFT_PLUGINS_CXI_COLLECTIVE_GROUP_PACKET_H
+#define WEFT_PLUGINS_CXI_COLLECTIVE_GROUP_PACKET_H
 
 #include <array>
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace weft::cxi {
 
-enum class PacketType : uint8_t {
+enum class GroupPacketType : uint8_t {
   kJoin = 1,    // to the parent: this part of the tree is there
   kJoined = 2,  // to a child: all are there
   kUp = 3,      // to the parent: the operands of this part of the tree
@@ -30,11 +30,11 @@ enum class PacketType : uint8_t {
   kProbe = 6,   // to any neighbour: are you there?
 };
 
-struct Packet {
+struct GroupPacket {
   static constexpr size_t kSize = 80;
   using Bytes = std::array<uint8_t, kSize>;
 
-  PacketType type = PacketType::kProbe;
+  GroupPacketType type = GroupPacketType::kProbe;
   uint32_t from_rank = 0, to_rank = 0;
   uint64_t from = 0, to = 0;
   uint64_t membership = 0;  // kJoin: of which group
@@ -42,7 +42,7 @@ struct Packet {
   Partial partial;          // kUp, kDown; kAbort: why
 
   Bytes bytes() const;
-  static std::optional<Packet> parse(std::span<const uint8_t> bytes);
+  static std::optional<GroupPacket> parse(std::span<const uint8_t> bytes);
 };
 
 }  // namespace weft::cxi

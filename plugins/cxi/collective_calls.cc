@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// fi_collective.3 of an endpoint and of a domain: from an application's arguments to operands.
+#include <rdma/fi_cxi_ext.h>
+#include <weft/sdk/atomic.h>
+#include <weft/sdk/log.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "plugins/cxi/collectives.h"
+#include "plugins/cxi/domain.h"
+#include "plugins/cxi/endpoint.h"
+
+namespace weft::cxi {
+namespace {
+
+constexpr uint64_t kCallFlags = FI_COMPLETION | FI_MORE | FI_CXI_PRE_REDUCED;
+
+// What is in struct cxip_coll_accumulator. One that is all zero is empty.
+struct Accumulator {
+  static constexpr uint32_t kMagic = 0x63784163;
+  uint32_t magic = 0;
+  Partial partial;
+
+  static Accumulator read(const void *from) {
+    Accumulator own;
+    std::memcpy(static_cast<void *>(&own), from, sizeof own);
+    return own;
+  }
+  bool is_valid() const {
+    return magic == kMagic && is_known(partial.opcode) && partial.bytes <= kMaxOperand &&
+           partial.failure <= Failure::kCanceled;
+  }
+};
+static_assert(sizeof(Accumulator) <= sizeof(cxip_coll_accumulator));
+
+// The operand of a reduction. -FI_E...: there is none.
+int reduction_operand(const CollectiveCall &call, Partial &operand) {
+  if (call.operand == nullptr) return -FI_EINVAL;
+  if (call.flags & FI_CXI_PRE_REDUCED) {
+    const Accumulator own = Accumulator::read(call.operand);
+    if (!own.is_valid()) return -FI_EINVAL;
+    operand = own.partial;
+    return 0;
+  }
+  const auto opcode = reduction_of(call.op, call.datatype);
+  if (!opcode) return -FI_EOPNOTSUPP;
+  if (call.count == 0) return -FI_EINVAL;
+  if (call.count > max_elements(*opcode, call.datatype)) return -FI_EMSGSIZE;
+  operand = Partial::of(*opcode, call.operand, call.count * element_size(*opcode, call.datatype));
+  return 0;
+}
+
+// fi_broadcast is a reduction by FI_BOR, to which all but the root give zeros.
+int broadcast_operand(const CollectiveCall &call, bool is_root, Partial &operand) {
+  const size_t size = sdk::datatype_size(call.datatype);
+  if (size == 0) return -FI_EOPNOTSUPP;
+  if (call.operand == nullptr || call.count == 0) return -FI_EINVAL;
+  if (call.count > kMaxOperand / size) return -FI_EMSGSIZE;
+  const uint8_t zeros[kMaxOperand] = {};
+  operand = Partial::of(Opcode::kOr, is_root ? call.operand : zeros, call.count * size);
+  return 0;
+}
+
+// FI_MORE: the operand goes into the accumulator that `result` is, and nowhere else.
+int accumulate(const CollectiveCall &call, const Partial &operand) {
+  if (call.result == nullptr) return -FI_EINVAL;
+  Accumulator own = Accumulator::read(call.result);
+  if (!own.is_valid()) {
+    own = {.magic = Accumulator::kMagic, .partial = operand};
+  } else if (own.partial.opcode != operand.opcode || own.partial.bytes != operand.bytes) {
+    return -FI_EINVAL;
+  } else {
+    own.partial.add(operand);
+  }
+  std::memcpy(call.result, &own, sizeof own);
+  return 0;
+}
+
+}  // namespace
+
+ssize_t Collectives::start(const CollectiveCall &call, bool report) {
+  const bool reduces = call.coll == FI_REDUCE || call.coll == FI_ALLREDUCE;
+  if (call.flags & ~kCallFlags || (!reduces && call.flags & (FI_MORE | FI_CXI_PRE_REDUCED)))
+    return -FI_EBADFLAGS;
+  Partial operand;
+  if (reduces) {
+    if (const int rc = reduction_operand(call, operand); rc != 0) return rc;
+    if (call.flags & FI_MORE) return accumulate(call, operand);
+  }
+  CollectiveGroup *const group = find(call.group);
+  if (group == nullptr) return -FI_EINVAL;
+  const Group &own = *protocol_->find(group->id);
+  void *result = call.result;
+  if (call.coll == FI_REDUCE || call.coll == FI_BROADCAST) {
+    const auto root = group->rank_of(call.root);
+    if (!root) return -FI_EINVAL;
+    const bool is_root = *root == own.place().rank;
+    if (call.coll == FI_BROADCAST) {
+      if (const int rc = broadcast_operand(call, is_root, operand); rc != 0) return rc;
+      if (is_root) result = nullptr;
+    } else if (!is_root) {
+      result = nullptr;
+    } else if (result == nullptr) {
+      return -FI_EINVAL;
+    }
+  } else if (call.coll == FI_ALLREDUCE && result == nullptr) {
+    return -FI_EINVAL;
+  }
+  if (tx_.is_full()) return -FI_EAGAIN;
+  const auto free =
+      std::ranges::find(group->operations, false, &CollectiveGroup::Operation::active);
+  if (free == std::end(group->operations)) return -FI_EAGAIN;
+  *free = {.active = true,
+           .report = report,
+           .context = call.context,
+           .result = result,
+           .opcode = operand.opcode,
+           .bytes = operand.bytes};
+  const auto token = uint64_t(free - group->operations);
+  const int rc = protocol_->find(group->id)->start(sdk::now_ns(), operand, token);
+  if (rc != 0) *free = {};
+  look();
+  return rc;
+}
+
+// ---- fi_ops_collective of an endpoint ----
+
+ssize_t CxiEndpoint::start(const CollectiveCall &call, bool report) {
+  const sdk::Guard guard(lock());
+  if (!enabled()) return -FI_EOPBADSTATE;
+  if (!collectives_.is_open()) return -FI_EOPNOTSUPP;
+  return collectives_.start(call, report);
+}
+
+ssize_t CxiEndpoint::barrier(fi_addr_t group, void *context) {
+  return start({.group = group, .coll = FI_BARRIER, .context = context}, reports(tx_flags()));
+}
+
+ssize_t CxiEndpoint::barrier2(fi_addr_t group, uint64_t flags, void *context) {
+  return start({.group = group, .coll = FI_BARRIER, .flags = flags, .context = context},
+               reports(flags));
+}
+
+ssize_t CxiEndpoint::broadcast(void *buf, size_t count, void *, fi_addr_t group, fi_addr_t root,
+                               enum fi_datatype datatype, uint64_t flags, void *context) {
+  return start({.group = group,
+                .coll = FI_BROADCAST,
+                .operand = buf,
+                .count = count,
+                .result = buf,
+                .root = root,
+                .datatype = sdk::raw(datatype),
+                .flags = flags,
+                .context = context},
+               reports(flags));
+}
+
+ssize_t CxiEndpoint::allreduce(const void *buf, size_t count, void *, void *result, void *,
+                               fi_addr_t group, enum fi_datatype datatype, enum fi_op op,
+                               uint64_t flags, void *context) {
+  return start({.group = group,
+                .coll = FI_ALLREDUCE,
+                .operand = buf,
+                .count = count,
+                .result = result,
+                .datatype = sdk::raw(datatype),
+                .op = sdk::raw(op),
+                .flags = flags,
+                .context = context},
+               reports(flags));
+}
+
+ssize_t CxiEndpoint::reduce(const void *buf, size_t count, void *, void *result, void *,
+                            fi_addr_t group, fi_addr_t root, enum fi_datatype datatype,
+                            enum fi_op op, uint64_t flags, void *context) {
+  return start({.group = group,
+                .coll = FI_REDUCE,
+                .operand = buf,
+                .count = count,
+                .result = result,
+                .root = root,
+                .datatype = sdk::raw(datatype),
+                .op = sdk::raw(op),
+                .flags = flags,
+                .context = context},
+               reports(flags));
+}
+
+// ---- fi_join_collective ----
+
+int CxiEndpoint::join(const void *addr, uint64_t flags, struct fid_mc **mc, void *context) {
+  if (addr == nullptr || mc == nullptr) return -FI_EINVAL;
+  if (!(flags & FI_COLLECTIVE)) return -FI_ENOSYS;  // multicast of messages
+  if (flags & ~uint64_t(FI_COLLECTIVE)) return -FI_EBADFLAGS;
+  const auto joined = join_group(*static_cast<const fi_collective_addr *>(addr), context);
+  if (joined) {
+    *mc = *joined;
+    return 0;
+  }
+  WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_join_collective: %s", joined.error().text.c_str());
+  return -joined.error().code;
+}
+
+Result<fid_mc *> CxiEndpoint::join_group(const fi_collective_addr &address, void *context) {
+  sdk::Eq *queue = nullptr;
+  {
+    const sdk::Guard guard(lock());
+    if (!enabled()) return fail(FI_EOPBADSTATE, "the endpoint is not enabled");
+    if (!collectives_.is_open())
+      return fail(FI_EOPNOTSUPP, "the endpoint was opened without FI_COLLECTIVE");
+    if (eq() == nullptr)
+      return fail(FI_ENOEQ,
+                  "no event queue is bound to the endpoint, and FI_JOIN_COMPLETE is reported there "
+                  "(fi_collective.3): fi_ep_bind one");
+    if (!feeds_eq_.exchange(true)) queue = eq();
+  }
+  // From now on readers of the queue move the endpoint on. The queue's lock comes before ours.
+  if (queue != nullptr) queue->add_source(domain_.engine());
+  const sdk::Guard guard(lock());
+  return collectives_.join(*av(), address, context);
+}
+
+void CxiEndpoint::push() {
+  domain_.device().push();
+}
+
+// ---- fi_query_collective ----
+
+int query_collective(fi_collective_op coll, fi_collective_attr *attr, uint64_t flags) {
+  if (attr == nullptr) return -FI_EINVAL;
+  if (flags & FI_SCATTER) return -FI_EOPNOTSUPP;
+  if (flags != 0) return -FI_EBADFLAGS;
+  const int op = sdk::raw(attr->op), datatype = sdk::raw(attr->datatype);
+  size_t size = 0, count = 0;
+  switch (sdk::raw(coll)) {
+    case FI_BARRIER:
+      if (op != FI_NOOP || datatype != FI_VOID) return -FI_EOPNOTSUPP;
+      break;
+    case FI_BROADCAST:
+      size = sdk::datatype_size(datatype);
+      if (size == 0 || size > kMaxOperand) return -FI_EOPNOTSUPP;
+      count = kMaxOperand / size;
+      break;
+    case FI_REDUCE:
+    case FI_ALLREDUCE: {
+      const auto opcode = reduction_of(op, datatype);
+      if (!opcode) return -FI_EOPNOTSUPP;
+      size = element_size(*opcode, datatype);
+      count = max_elements(*opcode, datatype);
+      break;
+    }
+    default:
+      return -FI_EOPNOTSUPP;
+  }
+  attr->datatype_attr.count = count;
+  attr->datatype_attr.size = size;
+  attr->max_members = kMaxMembers;
+  attr->mode = 0;
+  return 0;
+}
+
+}  // namespace weft::cxi
