@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/cxi/provider.h"
 
+#include <weft/sdk/log.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
@@ -9,6 +11,7 @@
 #include "plugins/cxi/fabric.h"
 #include "plugins/cxi/info.h"
 #include "plugins/cxi/soft/devices.h"
+#include "plugins/cxi/soft/network.h"
 
 namespace weft::cxi {
 namespace {
@@ -23,6 +26,11 @@ Result<Settings> settings_of(const weft_instance *instance) {
   s.soft.limits.list_entries = uint32_t(params.integer("soft_list_entries"));
   s.soft.limits.triggered = uint32_t(params.integer("soft_triggered"));
   s.soft.pcie_fadd = int(params.integer("soft_pcie_fadd"));
+  s.soft.hosts.port = uint16_t(params.integer("soft_port"));
+  s.soft.hosts.timeout_ms = unsigned(params.integer("soft_timeout_ms"));
+  s.soft.hosts.say = [instance](const std::string &text) {
+    WEFT_WARN(instance, FI_LOG_EP_CTRL, "a NIC of another host: %s", text.c_str());
+  };
   s.tx_size = size_t(params.integer("default_tx_size"));
   s.rx_size = size_t(params.integer("default_rx_size"));
   s.cq_size = size_t(params.integer("default_cq_size"));
@@ -114,9 +122,13 @@ Result<fid_fabric *> CxiProvider::fabric(const fi_fabric_attr &attr, void *conte
 }
 
 Result<void> CxiProvider::explain(const sdk::LineSink &line) {
-  for (const DeviceFacts &facts : usable())
+  for (const DeviceFacts &facts : usable()) {
     line("%s: NIC 0x%x, %s", facts.name.c_str(), facts.nid,
          facts.is_software ? "in software: for development, not for speed" : "Cassini");
+    if (facts.network_address != 0)
+      line("%s: listens for other hosts at %s, port %u, and one more", facts.name.c_str(),
+           text_of_address(facts.network_address).c_str(), settings_.soft.hosts.port);
+  }
   if (usable().empty()) line("no NIC: see FI_CXI_SOFT and FI_CXI_DEVICE_NAME");
   return {};
 }
