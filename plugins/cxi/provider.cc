@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/cxi/provider.h"
 
+#include <weft/sdk/log.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
@@ -9,6 +11,7 @@
 #include "plugins/cxi/fabric.h"
 #include "plugins/cxi/info.h"
 #include "plugins/cxi/soft/devices.h"
+#include "plugins/cxi/soft/network.h"
 
 namespace weft::cxi {
 Result<std::unique_ptr<CxiProvider>> CxiProvider::create(const weft_instance *instance) {
@@ -72,9 +75,13 @@ Result<fid_fabric *> CxiProvider::fabric(const fi_fabric_attr &attr, void *conte
 }
 
 Result<void> CxiProvider::explain(const sdk::LineSink &line) {
-  for (const DeviceFacts &facts : usable())
+  for (const DeviceFacts &facts : usable()) {
     line("%s: NIC 0x%x, %s", facts.name.c_str(), facts.nid,
          facts.is_software ? "in software: for development, not for speed" : "Cassini");
+    if (facts.network_address != 0)
+      line("%s: listens for other hosts at %s, port %u, and one more", facts.name.c_str(),
+           text_of_address(facts.network_address).c_str(), settings_.soft.hosts.port);
+  }
   if (usable().empty()) line("no NIC: see FI_CXI_SOFT and FI_CXI_DEVICE_NAME");
   return {};
 }

@@ -45,6 +45,13 @@ inline constexpr weft_param kAll[] = {
                    -1, 10),
     sdk::bool_param("soft_thread", "1",
                     "a thread serves the NICs in software while nobody reads a completion queue"),
+    sdk::int_param("soft_port", "24711",
+                   "the port where NICs in software of other hosts ask, if an address in "
+                   "soft_devices is not in 127.0.0.0/8; all hosts must agree",
+                   1, 65535),
+    sdk::int_param("soft_timeout_ms", "5000",
+                   "milliseconds after which a host that does not answer counts as gone", 100,
+                   3'600'000),
     sdk::int_param("default_tx_size", "1024",
                    "operations of a transmit queue, unless hints say more", 16, 16384),
     sdk::int_param("default_rx_size", "1024", "receives of an endpoint, unless hints say more", 16,

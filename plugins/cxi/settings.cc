@@ -67,6 +67,11 @@ Result<Settings> CxiProvider::settings_of(const weft_instance *instance) {
   s.soft.limits.list_entries = uint32_t(params.integer("soft_list_entries"));
   s.soft.limits.triggered = uint32_t(params.integer("soft_triggered"));
   s.soft.pcie_fadd = int(params.integer("soft_pcie_fadd"));
+  s.soft.hosts.port = uint16_t(params.integer("soft_port"));
+  s.soft.hosts.timeout_ms = unsigned(params.integer("soft_timeout_ms"));
+  s.soft.hosts.say = [instance](const std::string &text) {
+    WEFT_WARN(instance, FI_LOG_EP_CTRL, "a NIC of another host: %s", text.c_str());
+  };
   s.tx_size = size_t(params.integer("default_tx_size"));
   s.rx_size = size_t(params.integer("default_rx_size"));
   s.cq_size = size_t(params.integer("default_cq_size"));

@@ -32,6 +32,8 @@ struct DeviceFacts {
   Nid nid = 0;
   bool is_software = false;
   bool link_up = true;
+  uint32_t network_address =
+      0;                        // of software: the IPv4 address where other hosts reach it; 0: none
   uint64_t speed = 0;           // bits per second
   size_t mtu = 0;               // bytes
   size_t max_list_entries = 0;  // of the pool that all processes share

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "plugins/cxi/soft/neighbours.h"
+#include "plugins/cxi/soft/network.h"
 #include "plugins/cxi/soft/progress.h"
 
 namespace weft::cxi {
@@ -28,10 +29,12 @@ Result<DeviceFacts> facts_of(const std::string &text, const SoftOptions &options
                 "cxi: soft_devices: \"%s\" should look like cxi0=127.0.0.1: a name and an IPv4 "
                 "address of this host",
                 text.c_str());
+  const uint32_t ip = ntohl(address.s_addr);
   return DeviceFacts{.name = text.substr(0, equals),
-                     .nid = ntohl(address.s_addr) & kMaxNid,
+                     .nid = ip & kMaxNid,
                      .is_software = true,
                      .link_up = true,
+                     .network_address = reaches_other_hosts(ip) ? ip : 0,
                      .speed = kSpeed,
                      .mtu = kMtu,
                      .max_list_entries = options.limits.list_entries,
@@ -88,7 +91,7 @@ class SoftDevices::SoftDevice final : public Device {
     if (process_ == nullptr) {
       WEFT_TRY(process_, shared_->process());
     }
-    return process_->neighbours->open_nic(facts_.nid, service, facts_.name);
+    return process_->neighbours->open_nic(facts_.nid, facts_.network_address, service, facts_.name);
   }
   // Before the first Lni there is nothing to do.
   void poll() override {
@@ -160,7 +163,8 @@ Result<std::shared_ptr<SoftDevices::Process>> SoftDevices::Shared::process() {
   uint64_t seed = 0;
   if (::getrandom(&seed, sizeof seed, GRND_NONBLOCK) != ssize_t(sizeof seed))
     seed = uint64_t(::getpid()) * 0x9e3779b97f4a7c15u;
-  WEFT_TRY(std::unique_ptr<Neighbours> made, Neighbours::open(folder, seed, options_.limits));
+  WEFT_TRY(std::unique_ptr<Neighbours> made,
+           Neighbours::open(folder, seed, options_.limits, options_.hosts));
   known = std::make_shared<Process>(std::move(made));
   if (options_.has_thread) WEFT_CHECK(known->progress.start());
   process_ = known;

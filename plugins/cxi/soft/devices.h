@@ -7,9 +7,10 @@
 //      return SoftDevices::make({"cxi0=127.0.0.1", "cxi1=10.1.2.3"});
 //    }
 //
-// A NIC is known by an IPv4 address of its host, whose low 20 bits are the NIC's address. All NICs
-// of a process share one engine and its sockets, which come into being with the first Lni, and go
-// with the last device. A child after fork() has none of them: it opens its own.
+// A NIC is known by an IPv4 address of its host, whose low 20 bits are the NIC's address. One that
+// is not in 127.0.0.0/8 listens there, and reaches the NICs of other hosts (hosts.h). All NICs of a
+// process share one engine and its sockets, which come into being with the first Lni, and go with
+// the last device. A child after fork() has none of them: it opens its own.
 #ifndef WEFT_PLUGINS_CXI_SOFT_DEVICES_H
 #define WEFT_PLUGINS_CXI_SOFT_DEVICES_H
 
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "plugins/cxi/nic/device.h"
+#include "plugins/cxi/soft/hosts.h"
 #include "plugins/cxi/soft/registry.h"
 
 namespace weft::cxi {
@@ -27,6 +29,7 @@ struct SoftOptions {
       true;  // progress.h; without it the NICs of a process that does not poll stand still
   RegistryLimits limits;
   int pcie_fadd = -1;  // DeviceFacts::amo_remap_to_pcie_fadd
+  HostsOptions hosts;
 };
 
 class SoftDevices final : public Devices {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "plugins/cxi/soft/engine.h"
@@ -200,12 +201,26 @@ struct Node {
   std::unique_ptr<PeerStream> stream;
 };
 
+// What another host says first. What is understood is said again in the same way.
+void hear(std::span<const uint8_t, kHelloSize> bytes) {
+  const auto hello = parse_hello(bytes);
+  if (!hello) return;
+  FUZZ_CHECK(hello->to.nid <= kMaxNid && hello->to.pid <= kMaxPid);
+  std::array<uint8_t, kHelloSize> again, third;
+  write_hello(*hello, again);
+  const auto same = parse_hello(again);
+  FUZZ_CHECK(same.has_value());
+  write_hello(*same, third);
+  FUZZ_CHECK(again == third);
+}
+
 // A frame of a peer: any bytes, or a packet to one of the portals.
 void receive(Node &node, Host &host, Input &in) {
   std::array<uint8_t, kHeadSize> head;
   switch (in.byte() % 3) {
     case 0:
       in.fill(head.data(), head.size());
+      hear(std::span(head).first<kHelloSize>());
       break;
     case 1: {
       Packet packet;

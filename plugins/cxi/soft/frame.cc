@@ -9,12 +9,13 @@ namespace weft::cxi {
 namespace {
 
 constexpr uint8_t kVersion = 1;
+constexpr uint64_t kMagic = 0x69786374'66657701;  // 1, "weftcxi"
 constexpr uint8_t kRestricted = 1, kFlush = 2, kPcie = 4;
 
-// Reads or writes the fields of a head, one behind the other.
+// Reads or writes fields, one behind the other.
 class Writer {
  public:
-  explicit Writer(std::span<uint8_t, kHeadSize> head) : at_(head.data()), end_(at_ + kHeadSize) {}
+  explicit Writer(std::span<uint8_t> bytes) : at_(bytes.data()), end_(at_ + bytes.size()) {}
   ~Writer() { std::fill(at_, end_, uint8_t{0}); }
   template <class T>
   void put(T value) {
@@ -27,7 +28,7 @@ class Writer {
 
 class Reader {
  public:
-  explicit Reader(std::span<const uint8_t, kHeadSize> head) : at_(head.data()) {}
+  explicit Reader(std::span<const uint8_t> bytes) : at_(bytes.data()) {}
   template <class T>
   T get() {
     uint64_t value = 0;
@@ -122,6 +123,8 @@ const char *text_of(Refusal refusal) {
       return "a length that the operation cannot have";
     case Refusal::kAnswer:
       return "an answer to what was not asked";
+    case Refusal::kStranger:
+      return "not the words of a NIC in software";
   }
   return "no frame";
 }
@@ -177,6 +180,46 @@ tl::expected<Frame, Refusal> parse_head(std::span<const uint8_t, kHeadSize> head
     default:
       return refuse(Refusal::kKind);
   }
+}
+
+// ---- hello ----
+
+void write_hello(const Hello &hello, std::span<uint8_t, kHelloSize> bytes) {
+  Writer out(bytes);
+  out.put(kMagic);
+  out.put(kVersion);
+  out.put(uint8_t(hello.kind));
+  out.put(uint8_t(hello.rc));
+  out.put(uint8_t{0});
+  out.put(hello.vni);
+  out.put(hello.to.pid);
+  out.put(hello.to.nid);
+  out.put(hello.port);
+}
+
+tl::expected<Hello, Refusal> parse_hello(std::span<const uint8_t, kHelloSize> bytes) {
+  const auto refuse_it = [](Refusal refusal) { return tl::unexpected(refusal); };
+  Reader in(bytes);
+  if (in.get<uint64_t>() != kMagic) return refuse_it(Refusal::kStranger);
+  if (in.get<uint8_t>() != kVersion) return refuse_it(Refusal::kVersion);
+  Hello hello;
+  const auto kind = in.get<uint8_t>();
+  hello.rc = Rc(in.get<uint8_t>());
+  in.get<uint8_t>();
+  in.get(hello.vni);
+  in.get(hello.to.pid);
+  in.get(hello.to.nid);
+  in.get(hello.port);
+  if (kind < uint8_t(Hello::Kind::kCall) || kind > uint8_t(Hello::Kind::kRefused))
+    return refuse_it(Refusal::kKind);
+  hello.kind = Hello::Kind(kind);
+  if (hello.to.nid > kMaxNid || hello.to.pid > kMaxPid) return refuse_it(Refusal::kAddress);
+  const bool has_port =
+      hello.kind == Hello::Kind::kWelcome || hello.kind == Hello::Kind::kElsewhere;
+  if (has_port && hello.port == 0) return refuse_it(Refusal::kAddress);
+  if (hello.kind == Hello::Kind::kRefused && (hello.rc == Rc::kNone || hello.rc == Rc::kOk))
+    return refuse_it(Refusal::kAnswer);
+  return hello;
 }
 
 }  // namespace weft::cxi

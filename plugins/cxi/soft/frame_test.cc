@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <optional>
 
 namespace weft::cxi {
 namespace {
@@ -117,6 +118,51 @@ TEST(Frame, OnlyAGetHasNoBytes) {
   packet.op = Op::kPut;
   packet.length = 77;
   EXPECT_EQ(bytes_behind(packet), 77u);
+}
+
+using HelloBytes = std::array<uint8_t, kHelloSize>;
+
+HelloBytes bytes_of(const Hello &hello) {
+  HelloBytes bytes;
+  bytes.fill(0xff);
+  write_hello(hello, bytes);
+  return bytes;
+}
+
+TEST(Hello, IsReadAsItWasWritten) {
+  const Hello call{.vni = 0x1234, .to = {0xabcde, 510, 0}};
+  const auto read = parse_hello(bytes_of(call));
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->kind, Hello::Kind::kCall);
+  EXPECT_EQ(read->vni, call.vni);
+  EXPECT_EQ(read->to.nid, call.to.nid);
+  EXPECT_EQ(bytes_of(*read), bytes_of(call));
+  const auto elsewhere = parse_hello(bytes_of({.kind = Hello::Kind::kElsewhere, .port = 40000}));
+  ASSERT_TRUE(elsewhere.has_value());
+  EXPECT_EQ(elsewhere->port, 40000);
+  const auto refused =
+      parse_hello(bytes_of({.kind = Hello::Kind::kRefused, .rc = Rc::kVniNotFound}));
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->rc, Rc::kVniNotFound);
+}
+
+TEST(Hello, WhatCannotBeIsRefused) {
+  const auto refusal_of = [](const Hello &hello, size_t at = 0, int plus = 0) {
+    HelloBytes bytes = bytes_of(hello);
+    bytes[at] = uint8_t(bytes[at] + plus);
+    const auto read = parse_hello(bytes);
+    return read.has_value() ? std::nullopt : std::optional(read.error());
+  };
+  EXPECT_EQ(refusal_of({}), std::nullopt);
+  EXPECT_EQ(refusal_of({}, 0, 1), Refusal::kStranger);
+  EXPECT_EQ(refusal_of({}, 8, 1), Refusal::kVersion);
+  EXPECT_EQ(refusal_of({}, 9, -1), Refusal::kKind);
+  EXPECT_EQ(refusal_of({}, 9, 4), Refusal::kKind);
+  EXPECT_EQ(refusal_of({.to = {kMaxNid + 1, 0, 0}}), Refusal::kAddress);
+  EXPECT_EQ(refusal_of({.to = {0, kAnyPid, 0}}), Refusal::kAddress);
+  EXPECT_EQ(refusal_of({.kind = Hello::Kind::kWelcome}), Refusal::kAddress) << "without a port";
+  EXPECT_EQ(refusal_of({.kind = Hello::Kind::kElsewhere}), Refusal::kAddress);
+  EXPECT_EQ(refusal_of({.kind = Hello::Kind::kRefused}), Refusal::kAnswer) << "kOk is no refusal";
 }
 
 }  // namespace

@@ -17,8 +17,6 @@
 namespace weft::cxi {
 namespace {
 
-constexpr size_t kPiece = size_t{64} << 10;  // bytes that are read or written at once
-constexpr int kPieces = 16;                  // of one connection, before it is another's turn
 constexpr int kBacklog = 1024, kEvents = 64;
 constexpr unsigned kHotLooks = 8;  // at one neighbour, before it is the turn of all
 
@@ -44,26 +42,14 @@ sdk::UniqueFd make_socket() {
 
 }  // namespace
 
-struct Neighbours::Link {
-  Link(Engine &engine, sdk::UniqueFd socket, std::string given)
-      : fd(std::move(socket)), name(std::move(given)), stream(engine) {}
-  const sdk::UniqueFd fd;
-  const std::string name;  // of the door that we have knocked at; empty: the neighbour has come
-  PeerStream stream;
-  // Made, and not written: from `begin` to `end`.
-  std::unique_ptr<uint8_t[]> made;
-  size_t begin = 0, end = 0;
-  bool is_marked = false;
-  bool has_input = false;  // by the last look
-  uint32_t watched = EPOLLIN;
-};
-
-Neighbours::Neighbours(std::string folder, uint64_t seed, const RegistryLimits &limits)
-    : folder_(std::move(folder)), limits_(limits), engine_(*this, seed) {}
+Neighbours::Neighbours(std::string folder, uint64_t seed, const RegistryLimits &limits,
+                       const HostsOptions &options)
+    : folder_(std::move(folder)), limits_(limits), engine_(*this, seed), hosts_(*this, options) {}
 
 Result<std::unique_ptr<Neighbours>> Neighbours::open(const std::string &folder, uint64_t seed,
-                                                     const RegistryLimits &limits) {
-  std::unique_ptr<Neighbours> neighbours(new Neighbours(folder, seed, limits));
+                                                     const RegistryLimits &limits,
+                                                     const HostsOptions &options) {
+  std::unique_ptr<Neighbours> neighbours(new Neighbours(folder, seed, limits, options));
   WEFT_CHECK(neighbours->listen());
   return neighbours;
 }
@@ -75,7 +61,7 @@ Neighbours::~Neighbours() {
 
 Result<void> Neighbours::listen() {
   static std::atomic<uint32_t> doors{0};
-  door_ = ++doors;
+  door_ = ++doors & kDoorMask;
   const std::string path = folder_ + name_of_door(uint32_t(::getpid()), door_);
   WEFT_TRY(const sockaddr_un address, address_of(path));
   epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
@@ -95,16 +81,23 @@ Result<void> Neighbours::listen() {
   return {};
 }
 
-Result<std::unique_ptr<Lni>> Neighbours::open_nic(Nid nid, uint32_t service,
+Result<std::unique_ptr<Lni>> Neighbours::open_nic(Nid nid, uint32_t address, uint32_t service,
                                                   const std::string &name) {
   Registry *registry = nullptr;  // it stays as long as we do
   {
+    const std::lock_guard polling(polling_);
+    uint32_t port = 0;
+    if (address != 0) {
+      WEFT_TRY(port, hosts_.listen(nid, address));
+      WEFT_CHECK(watch_hosts());
+    }
     const EngineGuard guard(engine_.lock);
     std::unique_ptr<Registry> &known = registries_[nid];
     if (known == nullptr) {
       WEFT_TRY(known, Registry::open(folder_, nid, limits_));
-      known->set_door(door_);
     }
+    known->set_door(port << kDoorBits | door_);
+    if (address != 0) addresses_[nid] = address;
     registry = known.get();
   }
   WEFT_TRY(Registry::Opened opened, registry->use(service, name));
@@ -132,32 +125,38 @@ void Neighbours::release(Nid nid, Vni vni, Pid pid) {
   registries_.at(nid)->release(vni, pid);
 }
 
-Registry *Neighbours::registry_of(Nid nid, bool makes) {
+Registry *Neighbours::registry_of(Nid nid) {
   const auto found = registries_.find(nid);
   if (found != registries_.end()) return found->second.get();
-  if (!makes && !Registry::exists(folder_, nid)) return nullptr;
+  if (!Registry::exists(folder_, nid)) return nullptr;
   auto opened = Registry::open(folder_, nid, limits_);
   if (!opened) return nullptr;
   (*opened)->set_door(door_);
   return (registries_[nid] = std::move(*opened)).get();
 }
 
-Neighbours::Link *Neighbours::link_to(Nid nid, Vni vni, Pid pid, Rc &why) {
-  Registry *const registry = registry_of(nid, false);
+Link *Neighbours::link_to(const Packet &packet, Rc &why) {
   why = Rc::kUndeliverable;
-  if (registry == nullptr) return nullptr;
-  const uint32_t generation = registry->generation();
-  const uint64_t key = key_of(nid, vni, pid);
+  if (!registries_.contains(packet.to.nid))
+    if (const auto own = addresses_.find(packet.source); own != addresses_.end())
+      if (Link *const link = far_link(own->second, packet)) return link;
+  Registry *const registry = registry_of(packet.to.nid);
+  return registry != nullptr ? near_link(*registry, packet.to, packet.vni, why) : nullptr;
+}
+
+Link *Neighbours::near_link(Registry &registry, const Address &to, Vni vni, Rc &why) {
+  const uint32_t generation = registry.generation();
+  const uint64_t key = key_of(to.nid, vni, to.pid);
   if (const auto known = known_.find(key); known != known_.end()) {
     if (known->second.generation == generation) return known->second.link;
     known_.erase(known);
   }
-  const auto owner = registry->find(vni, pid);
+  const auto owner = registry.find(vni, to.pid);
   if (!owner) {  // R1
-    why = registry->has_vni(vni) ? Rc::kPtlteNotFound : Rc::kVniNotFound;
+    why = registry.has_vni(vni) ? Rc::kPtlteNotFound : Rc::kVniNotFound;
     return nullptr;
   }
-  const std::string name = folder_ + name_of_door(owner->process, owner->door);
+  const std::string name = folder_ + name_of_door(owner->process, owner->door & kDoorMask);
   const auto open = by_name_.find(name);
   Link *link = open != by_name_.end() ? open->second : nullptr;
   if (link == nullptr) {
@@ -174,10 +173,10 @@ Neighbours::Link *Neighbours::link_to(Nid nid, Vni vni, Pid pid, Rc &why) {
   return link;
 }
 
-Neighbours::Link *Neighbours::add(sdk::UniqueFd fd, std::string name) {
-  auto link = std::make_unique<Link>(engine_, std::move(fd), std::move(name));
-  epoll_event event{.events = EPOLLIN, .data = {.ptr = link.get()}};
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, link->fd.get(), &event) != 0) return nullptr;
+Link *Neighbours::add(sdk::UniqueFd fd, const std::string &name) {
+  auto link = std::make_unique<Link>(engine_);
+  link->name = name;
+  if (!link->open(std::move(fd), epoll_.get())) return nullptr;
   links_.push_back(std::move(link));
   return links_.back().get();
 }
@@ -190,7 +189,7 @@ void Neighbours::mark(Link &link) {
 
 Rc Neighbours::send(const Packet &packet) {
   Rc why;
-  Link *const link = link_to(packet.to.nid, packet.vni, packet.to.pid, why);
+  Link *const link = link_to(packet, why);
   if (link == nullptr) return why;
   link->stream.send(packet);
   mark(*link);
@@ -216,10 +215,10 @@ void Neighbours::poll_once() {
 // The neighbour that spoke last is likely to speak next. A look at it alone costs one system call,
 // and says whether there is something.
 bool Neighbours::poll_hot() {
-  if (hot_ == nullptr || ++looks_ % kHotLooks == 0 || hot_->watched != EPOLLIN) return false;
+  if (hot_ == nullptr || ++looks_ % kHotLooks == 0 || !hot_->is_quiet()) return false;
   Link &link = *hot_;
   link.has_input = false;
-  if (!read_from(link) || (link.has_input && !write_to(link))) over_.push_back(&link);
+  if (!read_from(link) || (link.has_input && !write_to(link))) end(link);
   return true;
 }
 
@@ -227,11 +226,15 @@ void Neighbours::poll_all() {
   epoll_event events[kEvents];
   const int count = ::epoll_wait(epoll_.get(), events, kEvents, 0);
   for (int i = 0; i < count; ++i) {
+    if (events[i].data.ptr == &hosts_) {
+      hosts_.poll();
+      continue;
+    }
     auto *const link = static_cast<Link *>(events[i].data.ptr);
     if (link == nullptr) {
       accept_all();
     } else if ((events[i].events & ~uint32_t{EPOLLOUT} && !read_from(*link)) || !write_to(*link)) {
-      over_.push_back(link);
+      end(*link);
     } else if (events[i].events & EPOLLIN) {
       hot_ = link;
     }
@@ -257,8 +260,7 @@ void Neighbours::write_marked() {
     for (Link *const link : writing_) link->is_marked = false;
   }
   for (Link *const link : writing_)
-    if (std::find(over_.begin(), over_.end(), link) == over_.end() && !write_to(*link))
-      over_.push_back(link);
+    if (std::find(over_.begin(), over_.end(), link) == over_.end() && !write_to(*link)) end(*link);
   writing_.clear();
 }
 
@@ -272,61 +274,43 @@ void Neighbours::accept_all() {
 }
 
 bool Neighbours::read_from(Link &link) {
-  std::array<uint8_t, kPiece> piece;
-  for (int i = 0; i < kPieces && link.stream.wants_input(); ++i) {
-    const ssize_t n = ::recv(link.fd.get(), piece.data(), piece.size(), 0);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno == EAGAIN;
-    if (n == 0) return false;
-    link.has_input = true;
-    if (link.stream.on_bytes(std::span(piece).first(size_t(n)))) return false;
-    if (size_t(n) != piece.size()) return true;
+  if (!link.read()) return false;
+  if (link.is_far && link.stream.take_misses()) {
+    const EngineGuard guard(engine_.lock);
+    forget_far(link, nullptr);
   }
   return true;
 }
 
 bool Neighbours::write_to(Link &link) {
-  for (int i = 0; i < kPieces; ++i) {
-    if (link.begin == link.end) {
-      if (link.made == nullptr) link.made = std::make_unique_for_overwrite<uint8_t[]>(kPiece);
-      link.begin = 0;
-      link.end = link.stream.output({link.made.get(), kPiece});
-      if (link.end == 0) {
-        watch(link, false);
-        return true;
-      }
-    }
-    const ssize_t n =
-        ::send(link.fd.get(), link.made.get() + link.begin, link.end - link.begin, MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno != EAGAIN) return false;
-    if (n > 0) link.begin += size_t(n);
-    if (link.begin != link.end) break;
-  }
-  watch(link, true);
-  return true;
+  if (link.is_open()) return link.write();
+  if (link.target) hosts_.call(link, *std::exchange(link.target, std::nullopt));
+  return true;  // what is sent waits until there is a socket
 }
 
-// What the socket wakes for. While the peer does not read its answers, its questions wait.
-void Neighbours::watch(Link &link, bool output) {
-  const uint32_t wanted =
-      (link.stream.wants_input() ? uint32_t{EPOLLIN} : 0) | (output ? uint32_t{EPOLLOUT} : 0);
-  if (std::exchange(link.watched, wanted) == wanted) return;
-  epoll_event event{.events = wanted, .data = {.ptr = &link}};
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, link.fd.get(), &event);
+void Neighbours::end(Link &link) {
+  if (std::ranges::find(over_, &link) == over_.end()) over_.push_back(&link);
 }
 
 void Neighbours::remove(Link &link) {
+  hosts_.forget(link);
   std::unique_ptr<Link> gone;  // whose end takes the lock
-  const EngineGuard guard(engine_.lock);
-  if (hot_ == &link) hot_ = nullptr;
-  std::erase(marked_, &link);
-  by_name_.erase(link.name);
-  std::erase_if(known_, [&](const auto &one) { return one.second.link == &link; });
-  const auto at = std::find_if(links_.begin(), links_.end(),
-                               [&](const auto &one) { return one.get() == &link; });
-  gone = std::move(*at);
-  links_.erase(at);
+  {
+    const EngineGuard guard(engine_.lock);
+    if (hot_ == &link) hot_ = nullptr;
+    std::erase(marked_, &link);
+    by_name_.erase(link.name);
+    std::erase_if(known_, [&](const auto &one) { return one.second.link == &link; });
+    const auto at = std::ranges::find(links_, &link, &std::unique_ptr<Link>::get);
+    gone = std::move(*at);
+    links_.erase(at);
+    if (link.is_far) forget_far(link, nullptr);
+  }
+  if (link.is_far && link.is_open()) {
+    if (link.name.empty()) --askers_;
+    hosts_.watch_links(--far_links_ != 0);
+  }
+  gone->stream.end(link.why);
 }
 
 }  // namespace weft::cxi

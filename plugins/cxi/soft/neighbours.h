@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Neighbours: an engine among the processes of its host: who they are, and the sockets to them.
+// Neighbours: an engine among the processes of its host, and of others: who they are, and the
+// connections to them.
 //
 // Example:
 //    // What a process does that has nothing else to do.
@@ -13,7 +14,8 @@
 // Threads may call it at the same time: one works, the others return. A neighbour that ends fails
 // what is under way with it alone.
 //
-// Not for other hosts.
+// A NIC with an address in a network (network.h) reaches other hosts by TCP, in the same way
+// (hosts.h). A NIC that this host has goes over AF_UNIX all the same.
 #ifndef WEFT_PLUGINS_CXI_SOFT_NEIGHBOURS_H
 #define WEFT_PLUGINS_CXI_SOFT_NEIGHBOURS_H
 
@@ -28,24 +30,31 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "plugins/cxi/soft/engine.h"
+#include "plugins/cxi/soft/hosts.h"
+#include "plugins/cxi/soft/link.h"
 #include "plugins/cxi/soft/outside.h"
 #include "plugins/cxi/soft/peer_stream.h"
 #include "plugins/cxi/soft/registry.h"
 
 namespace weft::cxi {
 
-class Neighbours final : public Outside {
+class Neighbours final : public Outside, private Hosts::User {
  public:
   // `folder` is the user's (runtime_dir.h); `seed`: the engine's.
   static Result<std::unique_ptr<Neighbours>> open(const std::string &folder, uint64_t seed,
-                                                  const RegistryLimits &limits = {});
+                                                  const RegistryLimits &limits = {},
+                                                  const HostsOptions &options = {});
   ~Neighbours() override;
 
-  // A NIC of this host, from now on also for this process. `name` of it is for the words.
-  Result<std::unique_ptr<Lni>> open_nic(Nid nid, uint32_t service = Service::kDefault,
+  // A NIC of this host, from now on also for this process. `address`: the IPv4 address by which
+  // other hosts know it, which must be this host's; 0: they do not reach it. `name` is for the
+  // words.
+  Result<std::unique_ptr<Lni>> open_nic(Nid nid, uint32_t address = 0,
+                                        uint32_t service = Service::kDefault,
                                         const std::string &name = "the NIC");
   Engine &engine() { return engine_; }
 
@@ -56,6 +65,7 @@ class Neighbours final : public Outside {
   // next poll().
   int wait_fd() const { return epoll_.get(); }
   size_t connections() const;
+  size_t visitors() const { return hosts_.visitors(); }
 
   // What a NIC that this process has opened counts, of all processes.
   uint64_t telemetry(Nid nid, Telemetry which);
@@ -67,34 +77,51 @@ class Neighbours final : public Outside {
   Rc send(const Packet &packet) override;
 
  private:
-  struct Link;
-  Neighbours(std::string folder, uint64_t seed, const RegistryLimits &limits);
+  Neighbours(std::string folder, uint64_t seed, const RegistryLimits &limits,
+             const HostsOptions &options);
   Result<void> listen();
-  Registry *registry_of(Nid nid, bool makes);
-  Link *link_to(Nid nid, Vni vni, Pid pid, Rc &why);
-  Link *add(sdk::UniqueFd fd, std::string name);
+  Result<void> watch_hosts();
+  Registry *registry_of(Nid nid);
+  Link *link_to(const Packet &packet, Rc &why);
+  Link *near_link(Registry &registry, const Address &to, Vni vni, Rc &why);
+  Link *far_link(uint32_t own, const Packet &packet);
+  Link *add(sdk::UniqueFd fd, const std::string &name);
   void mark(Link &link);
   void poll_once();
   void accept_all();
   bool poll_hot();  // false: all are to be looked at
   void poll_all();
-  void write_marked();
   bool read_from(Link &link);  // false: it is over
   bool write_to(Link &link);   // false: it is over
-  void watch(Link &link, bool output);
+  void write_marked();
+  void end(Link &link);  // when the others have been looked at
   void remove(Link &link);
+
+  // ---- neighbours_far.cc; with `polling_` ----
+  Hello find(const Hello &call) override;
+  void on_asker(sdk::UniqueFd fd, Nid here, Nid there) override;
+  void on_welcome(Link &link, sdk::UniqueFd fd, const std::string &name) override;
+  void on_failure(Link &link, Rc why) override;
+  void on_tick(unsigned timeout_ms) override;
+  void forget_far(const Link &link, Link *other);
 
   const std::string folder_;
   const RegistryLimits limits_;
   Engine engine_;
   sdk::UniqueFd epoll_, listener_;
   std::string own_name_;
+  // A number among those of the process. In the registry there is the port for other hosts above it.
+  static constexpr unsigned kDoorBits = 16;
+  static constexpr uint32_t kDoorMask = (1u << kDoorBits) - 1;
   uint32_t door_ = 0;
   pid_t process_ = -1;  // a forked child leaves the socket alone
 
   std::mutex polling_;
   // ---- of whoever polls ----
-  Link *hot_ = nullptr;  // that had something last
+  Hosts hosts_;
+  bool watches_hosts_ = false;
+  size_t far_links_ = 0, askers_ = 0;  // open ones to other hosts; and those from there
+  Link *hot_ = nullptr;                // that had something last
   unsigned looks_ = 0;
   std::vector<Link *> over_, writing_;  // connections that are over; those with output
   // ---- with the engine's lock ----
@@ -107,7 +134,9 @@ class Neighbours final : public Outside {
     Link *link;
     uint32_t generation;
   };
-  std::unordered_map<uint64_t, Known> known_;  // by NIC, VNI and PID
+  std::unordered_map<uint64_t, Known> known_;       // by NIC, VNI and PID
+  std::map<Nid, uint32_t> addresses_;               // of our NICs that reach other hosts
+  std::map<std::pair<Nid, uint64_t>, Link *> far_;  // by our NIC; and NIC, VNI and PID
 };
 
 }  // namespace weft::cxi

@@ -33,10 +33,21 @@ void PeerStream::send(const Packet &packet) {
   } else {
     item.token = packet.token;
   }
-  const size_t slot = Engine::slot_of(packet.token);
-  if (slot >= asked_.size()) asked_.resize(std::max(slot + 1, 2 * asked_.size()));
-  asked_[slot] = packet.token;
+  note(packet.token);
   push(std::move(item));
+}
+
+void PeerStream::note(uint64_t token) {
+  const size_t slot = Engine::slot_of(token);
+  if (slot >= asked_.size()) asked_.resize(std::max(slot + 1, 2 * asked_.size()));
+  asked_[slot] = token;
+}
+
+void PeerStream::hand_over(PeerStream &to) {
+  for (Item &item : items_) to.push(std::move(item));
+  items_.clear();
+  for (uint64_t &token : asked_)
+    if (token != 0) to.note(std::exchange(token, 0));
 }
 
 bool PeerStream::has_asked(uint64_t token) const {
@@ -171,6 +182,9 @@ std::optional<Refusal> PeerStream::on_head() {
 
 std::optional<Refusal> PeerStream::on_packet_head() {
   const Packet &packet = frame_.packet;
+  // A process of another host reaches the NIC that it has called, and speaks for its own.
+  if (ends_ && (!ends_->may_ask || packet.to.nid != ends_->here || packet.source != ends_->there))
+    return Refusal::kAddress;
   if (packet.op == Op::kGet) {
     answer_get(packet);
     return std::nullopt;
@@ -223,6 +237,7 @@ void PeerStream::on_frame(bool good) {
     case Taking::kReplyBytes: {
       Reply &reply = frame_.reply;
       if (!good) reply.rc = Rc::kMstCancelled;
+      misses_ = misses_ || reply.rc == Rc::kPtlteNotFound || reply.rc == Rc::kVniNotFound;
       {
         const EngineGuard guard(engine_.lock);
         asked_[Engine::slot_of(reply.token)] = 0;
@@ -234,7 +249,7 @@ void PeerStream::on_frame(bool good) {
   }
 }
 
-void PeerStream::end() {
+void PeerStream::end(Rc why) {
   if (landing_ != 0) (void)engine_.on_end(std::exchange(landing_, 0), false);
   taking_ = Taking::kHead;
   have_ = 0;
@@ -250,7 +265,7 @@ void PeerStream::end() {
   for (const Item &item : items)
     if (item.loan != 0) engine_.end_loan(item.loan, false);
   for (const uint64_t token : asked)
-    if (token != 0) engine_.on_reply({.token = token, .rc = Rc::kUndeliverable});
+    if (token != 0) engine_.on_reply({.token = token, .rc = why});
 }
 
 }  // namespace weft::cxi

@@ -26,6 +26,7 @@
 #include <deque>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "plugins/cxi/soft/engine.h"
@@ -44,15 +45,26 @@ class PeerStream {
   PeerStream(const PeerStream &) = delete;
   PeerStream &operator=(const PeerStream &) = delete;
 
+  // Of a connection to another host: which NICs are at its ends, and whether the peer may ask.
+  struct Ends {
+    Nid here = 0, there = 0;
+    bool may_ask = false;
+  };
+  void set_ends(const Ends &ends) { ends_ = ends; }
+
   void send(const Packet &packet);
+  // Another stream sends what this one has not begun to; with the engine's lock held.
+  void hand_over(PeerStream &to);
 
   // The next bytes of the stream; returns how many. 0: there are none.
   size_t output(std::span<uint8_t> room);
   // False while the peer reads so little of its answers that it may ask nothing more.
   bool wants_input() const;
   std::optional<Refusal> on_bytes(std::span<const uint8_t> bytes);
-  // What is under way fails: kUndeliverable here, kMstCancelled for what the peer has begun.
-  void end();
+  // Whether the peer has said, since the last call, that it does not have an address.
+  bool take_misses() { return std::exchange(misses_, false); }
+  // What is under way fails: `why` here, kMstCancelled for what the peer has begun.
+  void end(Rc why = Rc::kUndeliverable);
 
  private:
   using Head = std::array<uint8_t, kHeadSize>;
@@ -76,12 +88,14 @@ class PeerStream {
   void answer_get(const Packet &packet);
   void push(Item item);
   bool has_asked(uint64_t token) const;
+  void note(uint64_t token);
   void fill(Item &item, size_t offset, std::span<uint8_t> out);
   size_t size_of(const Item &item) const {
     return kHeadSize + item.bytes + (item.bytes != 0 ? 1 : 0);
   }
 
   Engine &engine_;
+  std::optional<Ends> ends_;
   // ---- out; with the engine's lock ----
   std::deque<Item> items_;
   size_t written_ = 0;  // of the first
@@ -97,6 +111,7 @@ class PeerStream {
   uint32_t taken_ = 0;  // of the bytes
   std::vector<uint8_t> whole_;
   uint64_t landing_ = 0;
+  bool misses_ = false;
 };
 
 }  // namespace weft::cxi

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/cxi/soft/hosts.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "plugins/cxi/soft/network.h"
+
+namespace weft::cxi {
+namespace {
+
+constexpr int kBatch = 64;
+constexpr int kCallTickMs = 20;
+
+}  // namespace
+
+// What the epoll watches.
+struct Hosts::Source {
+  enum class Kind : uint8_t { kListener, kVisitor, kCaller };
+  explicit Source(Kind which) : kind(which) {}
+  virtual ~Source() = default;
+  const Kind kind;
+  bool is_over = false;
+};
+
+struct Hosts::Listener final : Source {
+  Listener(sdk::UniqueFd socket, Nid whose, uint32_t at)
+      : Source(Kind::kListener), fd(std::move(socket)), nid(whose), address(at) {}
+  const sdk::UniqueFd fd;
+  const Nid nid;
+  const uint32_t address;
+};
+
+struct Hosts::Visitor final : Source {
+  Visitor(sdk::UniqueFd socket, Nid to, Nid from, Call::Clock::time_point until)
+      : Source(Kind::kVisitor), fd(std::move(socket)), here(to), there(from), end(until) {}
+  sdk::UniqueFd fd;
+  const Nid here, there;
+  const Call::Clock::time_point end;
+  std::array<uint8_t, kHelloSize> bytes;
+  size_t have = 0;
+};
+
+struct Hosts::Caller final : Source {
+  Caller(Link &whose, const Call::Target &target, unsigned timeout_ms)
+      : Source(Kind::kCaller), link(whose), call(target, timeout_ms) {}
+  Link &link;
+  Call call;
+};
+
+Hosts::Hosts(User &user, HostsOptions options) : user_(user), options_(std::move(options)) {}
+Hosts::~Hosts() = default;
+
+// ---- listening ----
+
+Result<void> Hosts::open() {
+  if (epoll_.get() >= 0) return {};
+  sdk::UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
+  if (epoll.get() < 0 || timer_.get() < 0 ||
+      ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, timer_.get(), &event) != 0)
+    return fail(errno, "cxi: no descriptor for the NIC's network: %s: see `ulimit -n`",
+                strerror(errno));
+  epoll_ = std::move(epoll);
+  return {};
+}
+
+Result<uint16_t> Hosts::listen(Nid nid, uint32_t address) {
+  if (const auto known = ports_.find(nid); known != ports_.end()) return known->second;
+  WEFT_CHECK(open());
+  WEFT_TRY(sdk::UniqueFd door, listen_at(address, options_.port, true));
+  WEFT_TRY(sdk::UniqueFd own, listen_at(address, 0, false));
+  const uint16_t port = port_of(own.get());
+  WEFT_CHECK(add_listener(std::move(own), nid, address));
+  WEFT_CHECK(add_listener(std::move(door), nid, address));
+  return ports_[nid] = port;
+}
+
+// Each edge counts: a listener that no descriptor is left for must not wake us again and again.
+Result<void> Hosts::add_listener(sdk::UniqueFd fd, Nid nid, uint32_t address) {
+  auto listener = std::make_unique<Listener>(std::move(fd), nid, address);
+  epoll_event event{.events = EPOLLIN | EPOLLET,
+                    .data = {.ptr = static_cast<Source *>(listener.get())}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener->fd.get(), &event) != 0)
+    return fail(errno, "cxi: epoll_ctl: %s", strerror(errno));
+  listeners_.push_back(std::move(listener));
+  return {};
+}
+
+void Hosts::accept_all(Listener &listener) {
+  while (true) {
+    sdk::UniqueFd fd(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd.get() < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+    if (fd.get() < 0) return;
+    const uint32_t caller = caller_of(fd.get());
+    if (!is_in_network_of(listener.address, caller)) continue;
+    if (visitors_.size() == kMaxVisitors) {
+      visitors_.front()->is_over = true;
+      gone_.push_back(std::move(visitors_.front()));
+      visitors_.pop_front();
+    }
+    const auto end = Call::Clock::now() + std::chrono::milliseconds(options_.timeout_ms);
+    visitors_.push_back(
+        std::make_unique<Visitor>(std::move(fd), listener.nid, caller & kMaxNid, end));
+    Visitor &visitor = *visitors_.back();
+    epoll_event event{.events = EPOLLIN, .data = {.ptr = static_cast<Source *>(&visitor)}};
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, visitor.fd.get(), &event) != 0)
+      visitors_.pop_back();
+  }
+}
+
+bool Hosts::on_visitor(Visitor &visitor) {
+  const ssize_t n = ::recv(visitor.fd.get(), visitor.bytes.data() + visitor.have,
+                           visitor.bytes.size() - visitor.have, 0);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (n <= 0) return false;
+  visitor.have += size_t(n);
+  if (visitor.have != visitor.bytes.size()) return true;
+  const auto call = parse_hello(visitor.bytes);
+  Hello answer{.kind = Hello::Kind::kRefused, .rc = Rc::kUndeliverable};
+  // Who is no NIC gets no answer; one of another version is told ours.
+  if (!call && call.error() != Refusal::kVersion) return false;
+  if (call && call->kind == Hello::Kind::kCall && call->to.nid == visitor.here)
+    answer = user_.find(*call);
+  std::array<uint8_t, kHelloSize> bytes;
+  write_hello(answer, bytes);
+  if (::send(visitor.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) != ssize_t(bytes.size()))
+    return false;
+  if (answer.kind != Hello::Kind::kWelcome) return false;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, visitor.fd.get(), nullptr);
+  user_.on_asker(std::move(visitor.fd), visitor.here, visitor.there);
+  return false;
+}
+
+// ---- calling ----
+
+void Hosts::call(Link &link, const Call::Target &target) {
+  auto caller = std::make_unique<Caller>(link, target, options_.timeout_ms);
+  Caller &one = *caller;
+  callers_[&link] = std::move(caller);
+  on_caller(one, Call::Clock::now());
+  gone_.clear();
+  set_timer();
+}
+
+void Hosts::forget(const Link &link) {
+  auto node = callers_.extract(&link);
+  if (node.empty()) return;
+  node.mapped()->is_over = true;
+  gone_.push_back(std::move(node.mapped()));
+}
+
+void Hosts::on_caller(Caller &caller, Call::Clock::time_point now) {
+  Call &call = caller.call;
+  Link &link = caller.link;
+  switch (call.advance(now, epoll_.get(), static_cast<Source *>(&caller))) {
+    case Call::State::kWaits:
+      return;
+    case Call::State::kWelcome: {
+      sdk::UniqueFd fd = call.take();
+      ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd.get(), nullptr);
+      forget(link);
+      return user_.on_welcome(link, std::move(fd), call.name());
+    }
+    case Call::State::kFailed:
+      if (!call.text().empty() && options_.say) options_.say(call.text());
+      forget(link);
+      return user_.on_failure(link, call.why());
+  }
+}
+
+// ---- time ----
+
+void Hosts::on_time(Call::Clock::time_point now) {
+  uint64_t ticks;
+  while (::read(timer_.get(), &ticks, sizeof ticks) < 0 && errno == EINTR) {
+  }
+  std::erase_if(visitors_, [&](auto &visitor) {
+    if (now < visitor->end) return false;
+    visitor->is_over = true;
+    gone_.push_back(std::move(visitor));
+    return true;
+  });
+  std::vector<Caller *> callers;
+  for (const auto &[link, caller] : callers_) callers.push_back(caller.get());
+  for (Caller *const caller : callers)
+    if (!caller->is_over && caller->call.is_due(now)) on_caller(*caller, now);
+  for (const auto &listener : listeners_) accept_all(*listener);
+  user_.on_tick(options_.timeout_ms);
+}
+
+void Hosts::watch_links(bool any) {
+  has_links_ = any;
+  set_timer();
+}
+
+void Hosts::set_timer() {
+  const bool is_hasty = !callers_.empty() || !visitors_.empty();
+  const int64_t period = is_hasty     ? kCallTickMs
+                         : has_links_ ? std::max(1, int(options_.timeout_ms / 4))
+                                      : 0;
+  if (timer_.get() < 0 || std::exchange(period_ms_, period) == period) return;
+  const timespec span{.tv_sec = period / 1000, .tv_nsec = period % 1000 * 1'000'000};
+  const itimerspec spec{.it_interval = span, .it_value = span};
+  ::timerfd_settime(timer_.get(), 0, &spec, nullptr);
+}
+
+void Hosts::poll() {
+  epoll_event events[kBatch];
+  const int count = ::epoll_wait(epoll_.get(), events, kBatch, 0);
+  const auto now = Call::Clock::now();
+  for (int i = 0; i < count; ++i) {
+    auto *const source = static_cast<Source *>(events[i].data.ptr);
+    if (source == nullptr) {
+      on_time(now);
+    } else if (source->is_over) {
+      continue;
+    } else if (source->kind == Source::Kind::kListener) {
+      accept_all(static_cast<Listener &>(*source));
+    } else if (source->kind == Source::Kind::kCaller) {
+      on_caller(static_cast<Caller &>(*source), now);
+    } else if (!on_visitor(static_cast<Visitor &>(*source))) {
+      source->is_over = true;
+      const auto at = std::ranges::find(
+          visitors_, source, [](const auto &one) { return static_cast<Source *>(one.get()); });
+      gone_.push_back(std::move(*at));
+      visitors_.erase(at);
+    }
+  }
+  gone_.clear();
+  set_timer();
+}
+
+}  // namespace weft::cxi

@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Processes of several hosts: those of one test program, whose folders differ, and whose NICs have
+// addresses of the loopback.
+#include "plugins/cxi/soft/hosts.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include "plugins/cxi/soft/devices.h"
+#include "plugins/cxi/soft/network.h"
+#include "plugins/cxi/soft/test_node.h"
+
+namespace weft::cxi {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(30);
+
+// A NIC that no other test program on this host has.
+Nid some_nid() {
+  static unsigned last = 0;
+  return (uint32_t(::getpid()) << 6 | ++last) & kMaxNid;
+}
+constexpr uint32_t ip_of(Nid nid) {
+  return address_of(0x7f000000, nid);
+}
+
+struct FarHost {
+  FarHost() : nid(some_nid()) {}
+  Node process(Pid pid, Vni vni = kVni, const HostsOptions &options = {}) const {
+    return Node(folder.path, nid, pid, vni, ip_of(nid), options);
+  }
+  Address at(Pid pid, Index index = 0) const { return {nid, pid, index}; }
+  const TestFolder folder;
+  const Nid nid;
+};
+
+// Somebody who knows the format, and need not keep to it.
+class Stranger {
+ public:
+  Stranger(const FarHost &from, const FarHost &to, uint16_t port)
+      : fd_(call_at(ip_of(from.nid), ip_of(to.nid), port)) {
+    ::fcntl(fd_.get(), F_SETFL, 0);
+    const timeval limit{.tv_sec = 30, .tv_usec = 0};
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  }
+  void say(std::span<const uint8_t> bytes) {
+    ASSERT_EQ(::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), ssize_t(bytes.size()));
+  }
+  void call(const Address &to, Vni vni = kVni) {
+    std::array<uint8_t, kHelloSize> bytes;
+    write_hello({.vni = vni, .to = to}, bytes);
+    say(bytes);
+  }
+  // What comes while these make progress; fewer bytes: the connection has ended.
+  std::vector<uint8_t> hear(size_t count, std::initializer_list<Node *> others) {
+    std::vector<uint8_t> bytes(count);
+    size_t have = 0;
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (have != count && std::chrono::steady_clock::now() < end) {
+      for (Node *const other : others) other->neighbours->poll();
+      const ssize_t n = ::recv(fd_.get(), bytes.data() + have, count - have, MSG_DONTWAIT);
+      if (n == 0 || (n < 0 && errno != EAGAIN)) break;
+      have += size_t(std::max<ssize_t>(n, 0));
+    }
+    bytes.resize(have);
+    return bytes;
+  }
+  tl::expected<Hello, Refusal> answer(std::initializer_list<Node *> others) {
+    const std::vector<uint8_t> bytes = hear(kHelloSize, others);
+    if (bytes.size() != kHelloSize) return tl::unexpected(Refusal::kStranger);
+    return parse_hello(std::span<const uint8_t, kHelloSize>(bytes));
+  }
+
+ private:
+  sdk::UniqueFd fd_;
+};
+
+Packet packet_to(const FarHost &from, const Address &to, Vni vni = kVni) {
+  return {.op = Op::kPut, .vni = vni, .source = from.nid, .to = to, .token = 77};
+}
+std::array<uint8_t, kHeadSize> frame_bytes(const Packet &packet) {
+  std::array<uint8_t, kHeadSize> head;
+  write_head(packet, head);
+  return head;
+}
+
+TEST(Hosts, WhatIsPutThereCanBeReadBack) {
+  const FarHost here, far;
+  Node a = here.process(5), b = far.process(6);
+  std::vector<uint8_t> there(1'000'000);
+  b.append(region(1, 0), there);
+  for (const size_t length : {0, 1, 5000, 1'000'000}) {
+    const std::vector<uint8_t> out = pattern(length);
+    std::vector<uint8_t> got(length);
+    a.start(Op::kPut, b.at(), out);
+    ASSERT_EQ(a.result({&b}), Rc::kOk);
+    a.start(Op::kGet, b.at(), got);
+    ASSERT_EQ(a.result({&b}), Rc::kOk);
+    EXPECT_EQ(got, out);
+  }
+  EXPECT_EQ(a.neighbours->connections(), 1u);
+}
+
+TEST(Hosts, BothMayCallAtTheSameTime) {
+  const FarHost here, far;
+  Node a = here.process(5), b = far.process(6);
+  std::vector<uint8_t> in_a(300'000), in_b(300'000);
+  a.append(region(1, 0), in_a);
+  b.append(region(1, 0), in_b);
+  const std::vector<uint8_t> out = pattern(300'000);
+  for (int i = 0; i < 20; ++i) {
+    a.start(Op::kPut, b.at(), out);
+    b.start(Op::kPut, a.at(), out);
+  }
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_EQ(a.result({&b}), Rc::kOk);
+    ASSERT_EQ(b.result({&a}), Rc::kOk);
+    while (Process::take(*a.events) || Process::take(*b.events)) {
+    }
+  }
+  EXPECT_EQ(in_a, out);
+  EXPECT_EQ(in_b, out);
+}
+
+TEST(Hosts, ItSaysWhatIsMissing) {
+  const FarHost here, far, nobody;
+  Node a = here.process(5), b = far.process(6);
+  const std::vector<uint8_t> out(1);
+  a.start(Op::kPut, nobody.at(6), out);
+  EXPECT_EQ(a.result(), Rc::kUndeliverable);
+  a.start(Op::kPut, far.at(7), out);
+  EXPECT_EQ(a.result({&b}), Rc::kPtlteNotFound);
+  a.start(Op::kPut, far.at(6, 9), out);
+  EXPECT_EQ(a.result({&b}), Rc::kPtlteNotFound) << "b itself says so";
+  Node other = here.process(5, Vni{1});
+  other.start(Op::kPut, b.at(), out);
+  EXPECT_EQ(other.result({&b}), Rc::kVniNotFound);
+}
+
+TEST(Hosts, AnyProcessOfAHostKnowsTheOthers) {
+  const FarHost here, far;
+  std::vector<std::unique_ptr<TestProcess>> others;
+  for (Pid pid = 0; pid < 6; ++pid)
+    others.push_back(std::make_unique<TestProcess>([&](const auto &ready) {
+      Node node = far.process(pid);
+      std::vector<uint8_t> there(100);
+      node.append(region(1, 0), there);
+      ready();
+      serve(*node.neighbours);
+    }));
+  Node a = here.process(5);
+  const std::vector<uint8_t> out = pattern(100);
+  for (Pid pid = 0; pid < 6; ++pid) {
+    a.start(Op::kPut, far.at(pid), out);
+    EXPECT_EQ(a.result(), Rc::kOk) << pid;
+  }
+  EXPECT_EQ(a.neighbours->connections(), 6u);
+  // Each may go; who remains is found by new ones.
+  for (Pid pid = 0; pid < 5; ++pid) {
+    others[pid]->kill_it();
+    Node b = here.process(kAnyPid);
+    b.start(Op::kPut, far.at(5), out);
+    EXPECT_EQ(b.result(), Rc::kOk) << pid;
+    b.start(Op::kPut, far.at(pid), out);
+    EXPECT_EQ(b.result(), Rc::kPtlteNotFound) << pid;
+  }
+}
+
+TEST(Hosts, AProcessThatIsStoppedHidesNoOther) {
+  const FarHost here, far;
+  const auto body = [&](const auto &ready) {
+    Node node = far.process(kAnyPid);
+    std::vector<uint8_t> there(100);
+    node.append(region(1, 0), there);
+    ready();
+    serve(*node.neighbours);
+  };
+  TestProcess stopped(body), second(body), third(body);
+  ::kill(stopped.pid(), SIGSTOP);
+  const std::vector<uint8_t> out = pattern(100);
+  for (int i = 0; i < 8; ++i) {
+    Node a = here.process(5);
+    a.start(Op::kPut, far.at(1 + i % 2), out);
+    EXPECT_EQ(a.result(), Rc::kOk) << i;
+  }
+}
+
+TEST(Hosts, OneConnectionReachesAllOfAProcess) {
+  const FarHost here, far;
+  Node a = here.process(5), b = far.process(6);
+  const auto second = must(b.lni->endpoint(kVni, 7)), third = must(b.lni->endpoint(kVni, 8));
+  const std::vector<uint8_t> out(1);
+  std::vector<uint8_t> there(1);
+  b.append(region(1, 0), there);
+  for (const Pid pid : {6, 7, 8, 6}) a.start(Op::kPut, far.at(pid), out);
+  int good = 0;
+  for (int i = 0; i < 4; ++i) good += a.result({&b}) == Rc::kOk ? 1 : 0;
+  EXPECT_EQ(good, 2) << "the others have no portal";
+  EXPECT_EQ(a.neighbours->connections(), 1u);
+}
+
+TEST(Hosts, AnEndpointThatMovesIsFoundAgain) {
+  const FarHost here, far;
+  Node a = here.process(5), first = far.process(1), second = far.process(2);
+  const std::vector<uint8_t> out = pattern(10);
+  for (Node *const node : {&first, &second, &first}) {
+    node->endpoint = must(node->lni->endpoint(kVni, 9));
+    must(node->inbox->map(*node->endpoint, 0));
+    std::vector<uint8_t> there(10);
+    node->append(region(1, 0), there);
+    Rc rc = Rc::kNone;  // who has had it says so once
+    for (int i = 0; i < 2 && rc != Rc::kOk; ++i) {
+      a.start(Op::kPut, far.at(9), out);
+      rc = a.result({&first, &second});
+    }
+    EXPECT_EQ(rc, Rc::kOk);
+    EXPECT_EQ(there, out);
+    node->inbox->unlink(List::kPriority, 1);
+    node->endpoint.reset();
+  }
+}
+
+TEST(Hosts, AKilledProcessFailsWhatIsUnderWayWithItAlone) {
+  const FarHost here, far;
+  Node a = here.process(5);
+  TestProcess victim([&](const auto &ready) {
+    Node node = far.process(6);
+    ready();
+    std::vector<uint8_t> there(1);
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    node.append(region(1, 0), there);  // for one put; then it answers nothing
+    while (!Process::take(*node.events) && std::chrono::steady_clock::now() < end)
+      node.neighbours->poll();
+    node.neighbours->poll();
+    pause();
+  });
+  TestProcess other([&](const auto &ready) {
+    Node node = far.process(7);
+    std::vector<uint8_t> there(100);
+    node.append(region(1, 0), there);
+    ready();
+    serve(*node.neighbours);
+  });
+  const std::vector<uint8_t> one = pattern(1), out = pattern(100);
+  a.start(Op::kPut, far.at(6), one);
+  EXPECT_EQ(a.result(), Rc::kOk);
+  a.start(Op::kPut, far.at(6), out);
+  a.start(Op::kPut, far.at(7), out);
+  EXPECT_EQ(a.result(), Rc::kOk) << "of the other one";
+  victim.kill_it();
+  EXPECT_EQ(a.result(), Rc::kUndeliverable);
+  a.start(Op::kPut, far.at(6), out);
+  EXPECT_EQ(a.result(), Rc::kPtlteNotFound);
+  a.start(Op::kPut, far.at(7), out);
+  EXPECT_EQ(a.result(), Rc::kOk);
+}
+
+TEST(Hosts, ANicOfThisHostNeedsNoNetwork) {
+  const FarHost here;
+  const Nid second = some_nid();
+  Node a = here.process(5), b(here.folder.path, second, 6);  // b does not listen
+  std::vector<uint8_t> there(10);
+  b.append(region(1, 0), there);
+  const std::vector<uint8_t> out = pattern(10);
+  a.start(Op::kPut, b.at(), out);
+  EXPECT_EQ(a.result({&b}), Rc::kOk);
+  EXPECT_EQ(there, out);
+}
+
+TEST(Hosts, OnlyAnAddressOutsideOfTheLoopbackListens) {
+  const auto devices = must(SoftDevices::make({"cxi0=127.0.0.1", "cxi1=10.1.2.3"}));
+  EXPECT_EQ(devices->list()[0].network_address, 0u);
+  EXPECT_EQ(devices->list()[1].network_address, 0x0a010203u);
+  const auto usual = must(SoftDevices::make({}));
+  for (const DeviceFacts &facts : usual->list()) EXPECT_EQ(facts.network_address, 0u);
+  // And what has no address does not listen.
+  const FarHost here, far;
+  Node a = here.process(5), b(far.folder.path, far.nid, 6);
+  a.start(Op::kPut, b.at(), pattern(0));
+  EXPECT_EQ(a.result({&b}), Rc::kUndeliverable);
+}
+
+TEST(Hosts, AnAddressThatCannotBeHadIsRefusedInWords) {
+  const TestFolder folder;
+  const auto neighbours = must(Neighbours::open(folder.path, 1));
+  const auto refused = neighbours->open_nic(0x20304, 0xc0020304);  // 192.2.3.4
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().text.find("192.2.3.4"), std::string::npos) << refused.error().text;
+  EXPECT_NE(refused.error().text.find("FI_CXI_SOFT_DEVICES"), std::string::npos);
+  const Nid nid = some_nid();
+  const auto taken = must(listen_at(ip_of(nid), HostsOptions().port, false));
+  const auto second = neighbours->open_nic(nid, ip_of(nid));
+  ASSERT_FALSE(second.has_value());
+  EXPECT_NE(second.error().text.find("FI_CXI_SOFT_PORT"), std::string::npos);
+}
+
+// ---- who does not keep to it ----
+
+TEST(Hosts, AFrameReachesOnlyWhatItNames) {
+  const FarHost here, far;
+  Node b = far.process(6), other = far.process(6, Vni{1});
+  const auto second_nic = must(b.neighbours->open_nic(1));
+  const auto inside = must(second_nic->endpoint(kVni, 3));
+  std::vector<uint8_t> memory(8);
+  b.append(region(1, 0), memory);
+  Stranger first(here, far, HostsOptions().port);
+  first.call(far.at(6));
+  const auto where = first.answer({&b, &other});  // either may have heard
+  ASSERT_TRUE(where.has_value());
+  const uint16_t port = where->port;
+  ASSERT_NE(port, 0);
+  const auto reply_to = [&](const Packet &packet) -> std::optional<Rc> {
+    Stranger stranger(here, far, port);
+    stranger.call(far.at(6));
+    if (!stranger.answer({&b})) return std::nullopt;
+    stranger.say(frame_bytes(packet));
+    const std::vector<uint8_t> bytes = stranger.hear(kHeadSize, {&b});
+    if (bytes.size() != kHeadSize) return std::nullopt;
+    return parse_head(std::span<const uint8_t, kHeadSize>(bytes))->reply.rc;
+  };
+  EXPECT_EQ(reply_to(packet_to(here, far.at(6))), Rc::kOk);
+  EXPECT_EQ(reply_to(packet_to(here, far.at(6), kVni + 2)), Rc::kVniNotFound);
+  EXPECT_EQ(reply_to(packet_to(here, far.at(6), Vni{1})), Rc::kVniNotFound)
+      << "that endpoint is another process's";
+  EXPECT_EQ(reply_to(packet_to(here, far.at(7))), Rc::kPtlteNotFound);
+  EXPECT_EQ(reply_to(packet_to(here, {1, 3, 0})), std::nullopt) << "a NIC of the host itself";
+  EXPECT_EQ(reply_to(packet_to(far, far.at(6))), std::nullopt) << "from a NIC that it is not";
+}
+
+TEST(Hosts, StrangersGetLittle) {
+  const FarHost here, far;
+  HostsOptions options;
+  options.timeout_ms = 1000;
+  Node a = here.process(5), b = far.process(6, kVni, options);
+  std::vector<uint8_t> memory(8);
+  b.append(region(1, 0), memory);
+  std::vector<std::unique_ptr<Stranger>> crowd;
+  for (int i = 0; i < 300; ++i) {
+    crowd.push_back(std::make_unique<Stranger>(here, far, options.port));
+    if (i % 3 == 0) crowd.back()->say(std::array<uint8_t, 5>{'w', 'e', 'f', 't', 'c'});
+    if (i % 3 == 1) crowd.back()->say(std::vector<uint8_t>(i, uint8_t(i)));
+    b.neighbours->poll();
+    EXPECT_LE(b.neighbours->visitors(), Hosts::kMaxVisitors);
+  }
+  const std::vector<uint8_t> out = pattern(8);
+  a.start(Op::kPut, b.at(), out);
+  EXPECT_EQ(a.result({&b}), Rc::kOk);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (b.neighbours->visitors() != 0 && std::chrono::steady_clock::now() < end)
+    b.neighbours->poll();
+  EXPECT_EQ(b.neighbours->visitors(), 0u) << "their time is over";
+  EXPECT_EQ(b.neighbours->connections(), 1u);
+}
+
+TEST(Hosts, AnotherVersionIsToldOurs) {
+  const FarHost here, far;
+  Node b = far.process(6);
+  std::array<uint8_t, kHelloSize> bytes;
+  write_hello({.vni = kVni, .to = far.at(6)}, bytes);
+  ++bytes[8];
+  Stranger stranger(here, far, HostsOptions().port);
+  stranger.say(bytes);
+  const auto answer = stranger.answer({&b});
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->kind, Hello::Kind::kRefused);
+  Stranger other(here, far, HostsOptions().port);
+  bytes[0] ^= 1;
+  other.say(bytes);
+  EXPECT_TRUE(other.hear(1, {&b}).empty()) << "no NIC gets no answer";
+}
+
+// What another host may answer: nothing; another version; garbage; that it is always elsewhere.
+TEST(Hosts, AStrangeHostIsGivenUp) {
+  enum class Mood { kMute, kVersion, kGarbage, kElsewhere, kHangsUp };
+  for (const Mood mood :
+       {Mood::kMute, Mood::kVersion, Mood::kGarbage, Mood::kElsewhere, Mood::kHangsUp}) {
+    const FarHost here, far;
+    const auto listener = must(listen_at(ip_of(far.nid), HostsOptions().port, false));
+    std::string said;
+    HostsOptions options;
+    options.timeout_ms = 500;
+    options.say = [&](const std::string &text) { said = text; };
+    Node a = here.process(5, kVni, options);
+    a.start(Op::kPut, far.at(6), pattern(0));
+    std::vector<sdk::UniqueFd> accepted;
+    std::optional<Event> event;
+    const auto begin = std::chrono::steady_clock::now();
+    while (!event && std::chrono::steady_clock::now() < begin + kPatience) {
+      a.neighbours->poll();
+      event = Process::take(*a.acks);
+      sdk::UniqueFd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (fd.get() < 0 || mood == Mood::kHangsUp) continue;
+      std::array<uint8_t, kHelloSize> bytes{};
+      write_hello({.kind = Hello::Kind::kElsewhere, .port = HostsOptions().port}, bytes);
+      if (mood == Mood::kVersion) ++bytes[8];
+      if (mood == Mood::kGarbage) bytes.fill(0x5a);
+      if (mood != Mood::kMute) ::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      accepted.push_back(std::move(fd));
+    }
+    ASSERT_TRUE(event.has_value());
+    EXPECT_EQ(event->rc, Rc::kUndeliverable);
+    EXPECT_LT(accepted.size(), 20u);
+    EXPECT_EQ(said.find("another version") != std::string::npos, mood == Mood::kVersion) << said;
+    EXPECT_EQ(a.neighbours->connections(), 0u);
+  }
+}
+
+}  // namespace
+}  // namespace weft::cxi

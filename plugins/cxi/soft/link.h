@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Link: a connection to another process: its socket, its stream, and the bytes on their way out.
+//
+// Example:
+//    // What has come is taken, and answered. False: it is over.
+//    inline bool serve(Link &link) { return link.read() && link.write(); }
+//
+// It may be without a socket at first: then what is sent waits in its stream. All but the stream's
+// send() is for one thread at a time. Not for who is at the other end: neighbours.h, hosts.h.
+#ifndef WEFT_PLUGINS_CXI_SOFT_LINK_H
+#define WEFT_PLUGINS_CXI_SOFT_LINK_H
+
+#include <weft/sdk/unique_fd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "plugins/cxi/soft/call.h"
+#include "plugins/cxi/soft/peer_stream.h"
+
+namespace weft::cxi {
+
+class Link {
+ public:
+  explicit Link(Engine &engine) : stream(engine) {}
+
+  // False: `epoll` has no room for it.
+  bool open(sdk::UniqueFd fd, int epoll);
+  bool is_open() const { return fd_.get() >= 0; }
+  bool read();   // false: it is over
+  bool write();  // false: it is over
+  // Whether it waits for nothing but input.
+  bool is_quiet() const;
+  int fd() const { return fd_.get(); }
+
+  PeerStream stream;
+  // ---- for Neighbours ----
+  std::string name;                    // of whom we have called; empty: the other one has
+  bool is_far = false;                 // it is of another host
+  std::optional<Call::Target> target;  // to be called
+  bool has_input = false;              // by the last read()
+  bool is_marked = false;              // it has output
+  Rc why = Rc::kUndeliverable;         // when it is over: what becomes of what is under way
+
+ private:
+  void watch(bool output);
+
+  sdk::UniqueFd fd_;
+  int epoll_ = -1;
+  uint32_t watched_ = 0;
+  // Made, and not written: from `begin_` to `end_`.
+  std::unique_ptr<uint8_t[]> made_;
+  size_t begin_ = 0, end_ = 0;
+};
+
+}  // namespace weft::cxi
+
+#endif
