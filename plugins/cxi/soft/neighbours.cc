@@ -125,9 +125,8 @@ void Neighbours::release(Nid nid, Vni vni, Pid pid) {
   registries_.at(nid)->release(vni, pid);
 }
 
-Registry *Neighbours::registry_of(Nid nid) {
-  const auto found = registries_.find(nid);
-  if (found != registries_.end()) return found->second.get();
+// Of a NIC that this process has not opened.
+Registry *Neighbours::open_registry(Nid nid) {
   if (!Registry::exists(folder_, nid)) return nullptr;
   auto opened = Registry::open(folder_, nid, limits_);
   if (!opened) return nullptr;
@@ -137,11 +136,15 @@ Registry *Neighbours::registry_of(Nid nid) {
 
 Link *Neighbours::link_to(const Packet &packet, Rc &why) {
   why = Rc::kUndeliverable;
-  if (!registries_.contains(packet.to.nid))
+  const auto found = registries_.find(packet.to.nid);
+  Registry *registry = found != registries_.end() ? found->second.get() : nullptr;
+  if (registry == nullptr) {
     if (const auto own = addresses_.find(packet.source); own != addresses_.end())
       if (Link *const link = far_link(own->second, packet)) return link;
-  Registry *const registry = registry_of(packet.to.nid);
-  return registry != nullptr ? near_link(*registry, packet.to, packet.vni, why) : nullptr;
+    registry = open_registry(packet.to.nid);
+    if (registry == nullptr) return nullptr;
+  }
+  return near_link(*registry, packet.to, packet.vni, why);
 }
 
 Link *Neighbours::near_link(Registry &registry, const Address &to, Vni vni, Rc &why) {

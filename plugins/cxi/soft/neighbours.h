@@ -81,7 +81,7 @@ class Neighbours final : public Outside, private Hosts::User {
              const HostsOptions &options);
   Result<void> listen();
   Result<void> watch_hosts();
-  Registry *registry_of(Nid nid);
+  Registry *open_registry(Nid nid);
   Link *link_to(const Packet &packet, Rc &why);
   Link *near_link(Registry &registry, const Address &to, Vni vni, Rc &why);
   Link *far_link(uint32_t own, const Packet &packet);
