@@ -22,6 +22,7 @@ namespace {
 
 constexpr uint32_t kBurst = 64;      // operations that wait for progress, at most
 constexpr size_t kOwnTriggered = 8;  // of a service, which stay free (fi_cxi.7)
+constexpr size_t kFewEntries = 32;   // two endpoints have hardly any left for messages
 
 // What the domain's attribute says, or what is found for this user.
 Result<AuthKey> key_for(Fabric &fabric, const fi_info &info, const Device &device,
@@ -81,8 +82,16 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   WEFT_INFO(fabric.instance(), FI_LOG_DOMAIN, "%s: service %u, VNI %u",
             domain->device_->facts().name.c_str(), key.service, key.vni);
   if (const auto own = std::ranges::find(services, key.service, &Service::id);
-      own != services.end() && own->max_triggered > kOwnTriggered)
-    domain->deferred_depth_ = own->max_triggered - kOwnTriggered;
+      own != services.end()) {
+    if (own->max_triggered > kOwnTriggered)
+      domain->deferred_depth_ = own->max_triggered - kOwnTriggered;
+    if (own->max_list_entries != 0 && own->max_list_entries < kFewEntries)
+      WEFT_WARN(fabric.instance(), FI_LOG_DOMAIN,
+                "%s: service %u has %zu list entries for all its processes: messages will wait for "
+                "each other, or for ever; use one with %zu or more",
+                domain->device_->facts().name.c_str(), key.service, own->max_list_entries,
+                kFewEntries);
+  }
   Result<void> started = domain->deferred_.open();
   // Nothing of the process is hidden from its own NIC.
   if (!started) {

@@ -31,6 +31,7 @@ void add_explain(CLI::App &app, Action &action);
 void add_plugin(CLI::App &app, Action &action);
 void add_config(CLI::App &app, Action &action);
 void add_hook(CLI::App &app, Action &action);
+void add_cxi(CLI::App &app, Action &action);
 void add_doctor(CLI::App &app, Action &action);
 
 // Exit statuses. Doctor has others: 0 all is well, 1 warnings, 2 failures.

@@ -15,6 +15,7 @@
 #include <set>
 
 #include "tools/weft/command.h"
+#include "tools/weft/cxi.h"
 #include "tools/weft/decisions.h"
 #include "tools/weft/hints.h"
 #include "tools/weft/library.h"
@@ -132,6 +133,29 @@ void look_for_rdma(Facts &facts) {
   }
 }
 
+// Where the provider is not offered there is nothing to tell.
+void look_for_cxi(Facts &facts) {
+  const auto nics = CxiNics::open();
+  if (!nics) return;
+  const auto devices = nics->devices();
+  if (!devices) return;
+  for (const weft_cxi_device &device : *devices) {
+    Facts::CxiNic nic{.name = device.name,
+                      .software = device.is_software != 0,
+                      .up = device.is_up != 0,
+                      .services = {},
+                      .entries_free = device.max_list_entries -
+                                      std::min(device.list_entries, device.max_list_entries),
+                      .entries = device.max_list_entries};
+    if (const auto services = nics->services(device.name))
+      for (const weft_cxi_service &one : *services)
+        if (one.is_usable) nic.services.push_back(one.id);
+    if (const auto processes = nics->processes(device.name, 0))
+      nic.processes = uint32_t(processes->size());
+    facts.cxi.push_back(std::move(nic));
+  }
+}
+
 Result<Facts> gather(const Library &library, uint64_t ranks) {
   Facts facts;
   facts.ranks = ranks;
@@ -178,6 +202,8 @@ Result<Facts> gather(const Library &library, uint64_t ranks) {
   for (const Json &plugin : array_of(plugins, "plugins"))
     if (text_of(plugin, "state") == "quarantined")
       facts.quarantined.push_back({text_of(plugin, "library"), text_of(plugin, "reason")});
+
+  look_for_cxi(facts);
 
   WEFT_TRY(const Json config, library.config());
   for (const Json &one : array_of(config, "diagnostics")) {

@@ -45,6 +45,16 @@ struct Facts {
   std::string unopened_node;  // a file of /dev/infiniband that is not there or not this user's
   uint64_t memlock_soft = UINT64_MAX, memlock_hard = UINT64_MAX;  // bytes; UINT64_MAX: no limit
 
+  // NICs of the provider cxi, as it knows them.
+  struct CxiNic {
+    std::string name;
+    bool software = false, up = true;
+    std::vector<uint32_t> services;  // that this user may use
+    uint32_t processes = 0;          // that use it
+    uint32_t entries_free = 0, entries = 0;
+  };
+  std::vector<CxiNic> cxi;
+
   struct Domain {
     std::string name, address;
     bool loopback = false;

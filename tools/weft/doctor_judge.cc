@@ -92,6 +92,9 @@ Finding judge_ports(const Facts &facts) {
   return finding;
 }
 
+// Of the list entries of a NIC: less than this part is few.
+constexpr uint32_t kFewEntries = 16;
+
 // An application and a layer register what a device reads and writes, and that cannot be paged out.
 constexpr uint64_t kMemlock = uint64_t{1} << 30;
 
@@ -141,6 +144,38 @@ void judge_rdma(const Facts &facts, std::vector<Finding> &findings) {
                            "  (in the job script, before the program starts)");
   }
   findings.push_back(std::move(memory));
+}
+
+void judge_cxi(const Facts &facts, std::vector<Finding> &findings) {
+  for (const Facts::CxiNic &nic : facts.cxi) {
+    Finding finding{
+        .check = absl::StrCat("cxi ", nic.name),
+        .finding = absl::StrCat(
+            nic.software ? "in software" : "hardware", ", ",
+            nic.services.empty() ? "no service"
+                                 : absl::StrCat(nic.services.size() == 1 ? "service " : "services ",
+                                                absl::StrJoin(nic.services, ", ")),
+            " for this user, ", nic.processes, nic.processes == 1 ? " process" : " processes", ", ",
+            nic.entries_free, " of ", nic.entries, " list entries free"),
+        .cause = {},
+        .remedy = {}};
+    if (!nic.up) {
+      finding.state = State::kWarn;
+      finding.cause = "its link is down";
+      finding.remedy = "cxi_stat  (shows the state of the link)";
+    } else if (nic.services.empty()) {
+      finding.state = State::kWarn;
+      finding.cause = "without a service a program gets no domain on it";
+      finding.remedy = absl::StrCat("weft cxi service list --device ", nic.name,
+                                    "  (then enable one, or create one)");
+    } else if (nic.entries_free < nic.entries / kFewEntries) {
+      finding.state = State::kWarn;
+      finding.cause = "messages without a receive and regions have hardly any place left";
+      finding.remedy = absl::StrCat("weft cxi service show ", nic.services.front(), " --device ",
+                                    nic.name, "  (tells which processes have them)");
+    }
+    findings.push_back(std::move(finding));
+  }
 }
 
 Finding judge_interfaces(const Facts &facts) {
@@ -221,6 +256,7 @@ std::vector<Finding> judge(const Facts &facts) {
   findings.push_back(judge_ports(facts));
   findings.push_back(judge_interfaces(facts));
   judge_rdma(facts, findings);
+  judge_cxi(facts, findings);
   judge_folders(facts, findings);
   for (const Facts::Quarantined &one : facts.quarantined)
     findings.push_back(

@@ -73,6 +73,28 @@ TEST(DoctorTest, Queues) {
   EXPECT_EQ(of(facts, "net.ipv4.tcp_max_syn_backlog").state, State::kOk);
 }
 
+TEST(DoctorTest, CxiNics) {
+  Facts facts = good_machine();
+  facts.cxi.push_back({.name = "cxi0",
+                       .software = true,
+                       .services = {1, 5},
+                       .processes = 2,
+                       .entries_free = 16000,
+                       .entries = 16384});
+  Facts::CxiNic &nic = facts.cxi[0];
+  EXPECT_EQ(of(facts, "cxi cxi0").state, State::kOk);
+  EXPECT_EQ(of(facts, "cxi cxi0").finding,
+            "in software, services 1, 5 for this user, 2 processes, 16000 of 16384 list entries "
+            "free");
+  nic.entries_free = 100;
+  EXPECT_EQ(of(facts, "cxi cxi0").state, State::kWarn);
+  EXPECT_THAT(of(facts, "cxi cxi0").remedy, HasSubstr("weft cxi service show 1 --device cxi0"));
+  nic.services.clear();
+  EXPECT_THAT(of(facts, "cxi cxi0").remedy, HasSubstr("weft cxi service list"));
+  nic.up = false;
+  EXPECT_THAT(of(facts, "cxi cxi0").cause, HasSubstr("link is down"));
+}
+
 TEST(DoctorTest, RdmaDevices) {
   Facts facts = good_machine();
   facts.memlock_soft = 8 << 20;  // no matter without a device

@@ -88,6 +88,7 @@ int run(int argc, char **argv) {
   add_top(app, action);
   add_exporter(app, action);
   add_trace(app, action);
+  add_cxi(app, action);
   add_doctor(app, action);
   try {
     app.parse(argc, argv);

@@ -75,12 +75,13 @@ sys.exit(0 if eval("(" + sys.argv[2] + ")") else 1)' "$work/out" "$expression" 2
 
 says 0 "^weft [0-9]+\.[0-9]+" "version" weft --version
 for words in "" info why explain plugin "plugin list" "plugin check" "plugin refresh" "plugin quarantine" config \
-  "config show" "config lint" doctor; do
+  "config show" "config lint" cxi "cxi service" "cxi service list" "cxi service show" "cxi service create" "cxi service enable" \
+  "cxi service disable" "cxi service destroy" doctor; do
   # shellcheck disable=SC2086
   says 0 "^Usage: " "help of '$words'" weft $words --help
 done
 for words in info why explain "plugin list" "plugin check" "plugin refresh" "plugin quarantine" "config show" \
-  "config lint" doctor; do
+  "config lint" "cxi service list" "cxi service show" "cxi service create" "cxi service destroy" doctor; do
   # shellcheck disable=SC2086
   says 0 "--json" "'$words' knows --json" weft $words --help
 done

@@ -213,7 +213,7 @@ bool Registry::try_to_take(uint32_t index, size_t i) {
     return false;
   };
   RegistryFile::Slot &slot = file_->slots[index];
-  RegistryFile::Place *const place = file_->place_of(slot);
+  RegistryFile::Place *const place = file_->counted_place_of(slot, i);
   if (!below(file_->used[i], file_->limits[i])) return false;
   if (place != nullptr && !below(place->used[i], place->limits[i])) {
     file_->used[i].fetch_sub(1);
@@ -238,7 +238,8 @@ void Registry::give(uint32_t index, Resource resource) {
   const auto i = size_t(resource);
   RegistryFile::Slot &slot = file_->slots[index];
   slot.used[i].fetch_sub(1);
-  if (RegistryFile::Place *const place = file_->place_of(slot)) place->used[i].fetch_sub(1);
+  if (RegistryFile::Place *const place = file_->counted_place_of(slot, i))
+    place->used[i].fetch_sub(1);
   file_->used[i].fetch_sub(1);
 }
 

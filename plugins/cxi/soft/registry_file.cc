@@ -118,11 +118,10 @@ void RegistryFile::clear(uint32_t index) {
   Slot &slot = slots[index];
   for (Claim &claim : claims)
     if (slot_of(claim) == index) claim.owner.store(0, std::memory_order_release);
-  Place *const place = place_of(slot);
   for (const size_t i : {0, 1}) {
     const uint32_t count = slot.used[i].exchange(0);
     give_back(used[i], count);
-    if (place != nullptr) give_back(place->used[i], count);
+    if (Place *const place = counted_place_of(slot, i)) give_back(place->used[i], count);
   }
   for (size_t i = 0; i < kTelemetryCount; ++i) counted[i].fetch_add(slot.counted[i].exchange(0));
   slot.service = 0;

@@ -75,6 +75,11 @@ struct RegistryFile {
     const uint32_t service = slot.service.load();
     return service == 0 || service > kServices ? nullptr : &places[service - 1];
   }
+  // The same where the service has less than the NIC, so that it must be counted.
+  Place *counted_place_of(const Slot &slot, size_t resource) {
+    Place *const place = place_of(slot);
+    return place != nullptr && place->limits[resource] < limits[resource] ? place : nullptr;
+  }
   Place *find(uint32_t service);
 
   void start(const RegistryLimits &limits);

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "plugins/cxi/soft/registry_file.h"
@@ -192,6 +193,22 @@ TEST(Registry, AFileOfAnotherVersionIsReplacedWhenNobodyUsesIt) {
     auto fresh = folder.open();
     EXPECT_EQ(must(fresh->claim(10, 7)), 7);
     EXPECT_EQ(folder.open()->find(10, 7).value().process, own) << "all see the new one";
+  }
+}
+
+TEST(Registry, ThoseWhoReplaceAFileAtOnceShareTheNewOne) {
+  const Folder folder;
+  for (int round = 0; round < 20; ++round) {
+    write_other(folder.path + "/cxi-nic-1", uint32_t(getpid()), 1, true);  // not ours
+    std::vector<std::unique_ptr<Registry>> all(6);
+    std::vector<std::thread> threads;
+    for (auto &one : all)
+      threads.emplace_back([&] {
+        one = folder.open();
+        must(one->claim(10, kAnyPid));
+      });
+    for (std::thread &thread : threads) thread.join();
+    for (Pid pid = 0; pid < 6; ++pid) EXPECT_TRUE(all[0]->find(10, pid).has_value()) << pid;
   }
 }
 
