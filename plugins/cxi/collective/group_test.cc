@@ -329,7 +329,7 @@ TEST(Group, StrangersAreIgnored) {
 // in every fourth seed a member dies.
 TEST(Group, Seeds) {
   sdk::run_seeds(
-      "Group.Seeds", {.usual = 300, .sanitized = 30}, [](uint64_t seed, sdk::Scenario &scenario) {
+      "Group.Seeds", {.usual = 200, .sanitized = 20}, [](uint64_t seed, sdk::Scenario &scenario) {
         std::mt19937_64 random(seed);
         const size_t members = 1 + random() % (seed % 25 == 0 ? 1000 : 40);
         const size_t groups = members > 100 ? 1 : 1 + random() % 3;

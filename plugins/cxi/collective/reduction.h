@@ -22,6 +22,8 @@
 #ifndef WEFT_PLUGINS_CXI_COLLECTIVE_REDUCTION_H
 #define WEFT_PLUGINS_CXI_COLLECTIVE_REDUCTION_H
 
+#include <rdma/fi_atomic.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
