@@ -104,35 +104,36 @@ void Eq::forget(struct fid *fid) {
   for (Event &event : dropped) drop(event);
 }
 
-void Eq::add_source(Engine &engine) {
+void Eq::add_source(Engine &engine, bool data) {
   std::lock_guard guard(sources_mutex_);
-  for (auto &[known, count] : sources_) {
-    if (known != &engine) continue;
-    ++count;
+  for (Source &known : sources_) {
+    if (known.engine != &engine || known.data != data) continue;
+    ++known.count;
     return;
   }
-  sources_.emplace_back(&engine, 1);
-  const bool watched = wait_.add_source({.engine = &engine, .cm = true});
-  if (wait_set_ != nullptr) wait_set_->add_source({.engine = &engine, .cm = true});
+  sources_.push_back({&engine, data, 1});
+  const bool watched = wait_.add_source({.engine = &engine, .cm = !data});
+  if (wait_set_ != nullptr) wait_set_->add_source({.engine = &engine, .cm = !data});
   std::lock_guard queue(mutex_);
   if (!watched || wait_.awaited()) wait_.notify();
 }
 
-void Eq::remove_source(Engine &engine) {
+void Eq::remove_source(Engine &engine, bool data) {
   std::lock_guard guard(sources_mutex_);
-  const auto it = std::ranges::find(sources_, &engine, &std::pair<Engine *, size_t>::first);
-  if (it == sources_.end() || --it->second != 0) return;
+  const auto it = std::ranges::find_if(
+      sources_, [&](const Source &known) { return known.engine == &engine && known.data == data; });
+  if (it == sources_.end() || --it->count != 0) return;
   sources_.erase(it);
-  if (wait_set_ != nullptr) wait_set_->remove_source({.engine = &engine, .cm = true});
+  if (wait_set_ != nullptr) wait_set_->remove_source({.engine = &engine, .cm = !data});
   std::lock_guard queue(mutex_);
-  wait_.remove_source({.engine = &engine, .cm = true});
+  wait_.remove_source({.engine = &engine, .cm = !data});
 }
 
 void Eq::progress() {
   std::lock_guard guard(sources_mutex_);
-  for (auto &[engine, count] : sources_) {
-    Guard locked(engine->lock());
-    engine->progress_cm();
+  for (const Source &source : sources_) {
+    Guard locked(source.engine->lock());
+    source.engine->progress_cm();
   }
 }
 

@@ -217,7 +217,7 @@ Result<fid_mc *> CxiEndpoint::join_group(const fi_collective_addr &address, void
     if (!feeds_eq_.exchange(true)) queue = eq();
   }
   // From now on readers of the queue move the endpoint on. The queue's lock comes before ours.
-  if (queue != nullptr) queue->add_source(domain_.engine());
+  if (queue != nullptr) queue->add_source(domain_.engine(), true);
   const sdk::Guard guard(lock());
   return collectives_.join(*av(), address, context);
 }

@@ -601,6 +601,48 @@ TEST(CxiCollectiveProcesses, AMemberThatIsGoneIsMissedWhileJoining) {
   EXPECT_EQ(joined->fid, group.fid());
 }
 
+// A member that sleeps in fi_eq_sread and fi_cq_sread goes on when the others do.
+TEST(CxiCollectiveProcesses, SleepersAreWoken) {
+  if (!in_fresh_process({"FI_CXI_COLL_TIMEOUT_USEC=20000000"})) return;
+  constexpr size_t kMembers = 3;
+  constexpr int kRounds = 20;
+  const auto sleep_in = [&](int socket) {
+    Options options = collective_options();
+    options.eq = Options::eq_attr(FI_WAIT_UNSPEC);
+    options.tx_cq = Options::cq_attr(FI_CQ_FORMAT_TAGGED, FI_WAIT_UNSPEC);
+    Net net(1, options);
+    tell_text(socket, net[0].name());
+    std::vector<fi_addr_t> addresses;
+    for (size_t i = 0; i < kMembers; ++i) addresses.push_back(net[0].insert(hear_text(socket)));
+    Handle<fid_mc> group;
+    must(fi_join_collective(net[0].ep, FI_ADDR_NOTAVAIL, make_set(net[0].av, addresses), 0,
+                            group.out(), nullptr));
+    uint32_t event = 0;
+    fi_eq_entry entry{};
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(fi_eq_sread(net[0].eq, &event, &entry, sizeof entry, 20'000, 0),
+              ssize_t(sizeof entry));
+    for (int i = 0; i < kRounds; ++i) {
+      must(fi_barrier(net[0].ep, fi_mc_addr(group), nullptr));
+      fi_cq_tagged_entry done{};
+      EXPECT_EQ(fi_cq_sread(net[0].tx_cq, &done, 1, nullptr, 20'000), 1);
+    }
+    const auto took = std::chrono::steady_clock::now() - begin;
+    tell(socket, uint64_t(std::chrono::duration_cast<milliseconds>(took).count()));
+    hear(socket);
+  };
+  std::vector<std::unique_ptr<Child>> children;
+  for (size_t i = 0; i < kMembers; ++i) children.push_back(std::make_unique<Child>(sleep_in));
+  std::vector<std::string> names;
+  for (const auto &child : children) names.push_back(hear_text(child->socket()));
+  for (const auto &child : children)
+    for (const std::string &name : names) tell_text(child->socket(), name);
+  for (const auto &child : children)
+    EXPECT_LT(hear(child->socket()), 15'000u) << "a timer has woken them";
+  for (const auto &child : children) tell(child->socket(), 1);
+  for (const auto &child : children) child->join();
+}
+
 // The limit that a user may set: all are there, but one does not call.
 TEST(CxiCollectiveProcesses, ALimitEndsWaiting) {
   if (!in_fresh_process({"FI_CXI_COLL_LIMIT_USEC=100000"})) return;

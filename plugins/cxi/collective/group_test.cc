@@ -338,8 +338,9 @@ TEST(Group, Seeds) {
         Simulation simulation(seed, members);
         simulation.set_longest(random() % 3 == 0 ? 100 * kMillisecond : 50 * kMicrosecond);
         const size_t victim = random() % members;
-        scenario.add("%zu members, %zu groups, %zu operations, %zu dies: %d", members, groups,
-                     operations, victim, int(dies));
+        const bool leaves = random() % 2 != 0;
+        scenario.add("%zu members, %zu groups, %zu operations, %zu dies: %d, leave: %d", members,
+                     groups, operations, victim, int(dies), int(leaves));
         std::vector<uint32_t> roots;
         for (size_t g = 0; g < groups; ++g)
           roots.push_back(random() % 2 != 0 ? 0 : uint32_t(random() % members));
@@ -358,7 +359,7 @@ TEST(Group, Seeds) {
 
         struct Progress {
           size_t started = 0;
-          bool refused = false;
+          bool refused = false, left = false;
         };
         std::vector<std::vector<Progress>> progress(groups, std::vector<Progress>(members));
         const size_t dies_after = random() % (operations * members + 1);
@@ -368,9 +369,17 @@ TEST(Group, Seeds) {
         const auto step = [&] {
           const size_t g = random() % groups, i = random() % members;
           Progress &own = progress[g][i];
-          if (own.started == operations || own.refused || !simulation.at(i).alive) return;
-          const int rc =
-              simulation.start(i, ids[g][i], number(int64_t(i + own.started)), own.started);
+          if (!simulation.at(i).alive || own.refused || own.left) return;
+          if (own.started == operations) {
+            // Some leave as soon as they are done, while others still wait for their results.
+            if (leaves && simulation.count(i, ids[g][i]) == operations) {
+              simulation.leave(i, ids[g][i]);
+              own.left = true;
+            }
+            return;
+          }
+          const int rc = simulation.start(i, ids[g][i], number(int64_t(i + own.started + 1000 * g)),
+                                          own.started);
           if (rc == 0) ++own.started;
           if (rc == -FI_ENOTCONN) own.refused = true;
           ASSERT_TRUE(rc == 0 || rc == -FI_EAGAIN || rc == -FI_ENOTCONN) << rc;
@@ -405,7 +414,8 @@ TEST(Group, Seeds) {
             for (const Ended &one : simulation.at(i).ended[ids[g][i]]) {
               const auto n = int64_t(members);
               if (one.failure == Failure::kNone) {
-                ASSERT_EQ(value_of(one.result), n * (n - 1) / 2 + n * int64_t(one.token));
+                ASSERT_EQ(value_of(one.result),
+                          n * (n - 1) / 2 + n * int64_t(one.token + 1000 * g));
               } else {
                 ASSERT_TRUE(dead);
                 ASSERT_EQ(one.failure, Failure::kGone);

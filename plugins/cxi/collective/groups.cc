@@ -119,24 +119,23 @@ bool Groups::is_next(const Request &request) const {
 }
 
 void Groups::match(uint64_t now, uint64_t membership, uint32_t rank) {
-  for (auto &[id, group] : groups_) {
-    const GroupPlace &place = group->place();
+  for (auto &[id, one] : groups_) {
+    Group &group = *one;
+    const GroupPlace &place = group.place();
     if (place.membership != membership || place.rank != rank ||
-        group->state() == Group::State::kJoined)
+        group.state() == Group::State::kJoined)
       continue;
-    for (bool again = true; again;) {
-      again = false;
-      const auto found = std::ranges::find_if(requests_, [&](const Request &request) {
-        const GroupPacket &packet = request.packet;
-        return packet.membership == membership && packet.to_rank == rank &&
-               group->lacks_child(packet.from_rank) &&
-               place.peers[packet.from_rank] == request.peer && is_next(request);
-      });
-      if (found == requests_.end()) continue;
+    const auto is_wanted = [&](const Request &request) {
+      const GroupPacket &packet = request.packet;
+      return packet.membership == membership && packet.to_rank == rank &&
+             group.lacks_child(packet.from_rank) && place.peers[packet.from_rank] == request.peer &&
+             is_next(request);
+    };
+    for (auto found = std::ranges::find_if(requests_, is_wanted); found != requests_.end();
+         found = std::ranges::find_if(requests_, is_wanted)) {
       const Request request = *found;
       requests_.erase(found);
-      group->adopt(now, request.packet.from_rank, request.packet.from);
-      again = true;
+      group.adopt(now, request.packet.from_rank, request.packet.from);
     }
   }
 }

@@ -59,8 +59,10 @@ class Eq final : public Object<Eq, fid_eq> {
   void push(uint32_t event, struct fid *fid, uint64_t data, void *context);
   void push_error(EventError error);
   void forget(struct fid *fid);
-  void add_source(Engine &engine);  // counted
-  void remove_source(Engine &engine);
+  // Counted. `data`: events also come of what moves data (fi_join_collective), so whoever waits for
+  // events is woken by all of it.
+  void add_source(Engine &engine, bool data = false);
+  void remove_source(Engine &engine, bool data = false);
   std::atomic<size_t> users{0};  // objects bound; a queue with some is busy
 
   // Called with the fi_info of a connection request that is dropped unread.
@@ -112,7 +114,12 @@ class Eq final : public Object<Eq, fid_eq> {
   // Taken before an engine's lock, and held while progress runs, so that no engine goes away
   // meanwhile. Guards the wait object's descriptors, too.
   std::mutex sources_mutex_;
-  std::vector<std::pair<Engine *, size_t>> sources_;
+  struct Source {
+    Engine *engine;
+    bool data;
+    size_t count;
+  };
+  std::vector<Source> sources_;
 };
 
 }  // namespace weft::sdk
