@@ -82,10 +82,7 @@ Result<void> Registry::join() {
   if (start_time_ == 0)
     return fail(FI_ENODATA, "cxi: /proc/%u/stat cannot be read: mount /proc", process_);
   const FileLock lock(*this);
-  reclaim();
-  bool is_alone = true;
-  for (const RegistryFile::Slot &slot : file_->slots) is_alone &= slot.start_time.load() == 0;
-  if (is_alone) {  // a process may have been killed between two of its counts
+  if (is_alone()) {  // a process may have been killed between two of its counts
     for (std::atomic<uint32_t> &used : file_->used) used.store(0);
     for (RegistryFile::Place &place : file_->places)
       for (std::atomic<uint32_t> &used : place.used) used.store(0);
@@ -94,15 +91,28 @@ Result<void> Registry::join() {
   return {};
 }
 
-Result<uint32_t> Registry::take_slot(uint32_t service) {
+// Many processes start at once, so not all of those that are there are looked at.
+bool Registry::is_alone() const {
   for (uint32_t i = 0; i < RegistryFile::kSlots; ++i) {
-    RegistryFile::Slot &slot = file_->slots[i];
-    if (slot.start_time.load() != 0) continue;
-    slot.process = process_;
-    slot.door = 0;
-    slot.service = service;
-    slot.start_time = start_time_;
-    return i;
+    if (file_->slots[i].start_time.load() == 0) continue;
+    if (!is_dead(i)) return false;
+    file_->clear(i);
+  }
+  return true;
+}
+
+Result<uint32_t> Registry::take_slot(uint32_t service) {
+  for (const bool last : {false, true}) {
+    for (uint32_t i = 0; i < RegistryFile::kSlots; ++i) {
+      RegistryFile::Slot &slot = file_->slots[i];
+      if (slot.start_time.load() != 0) continue;
+      slot.process = process_;
+      slot.door = 0;
+      slot.service = service;
+      slot.start_time = start_time_;
+      return i;
+    }
+    if (!last) reclaim();
   }
   return fail(FI_EMFILE, "cxi: %u processes and domains use this NIC already, which is its limit",
               RegistryFile::kSlots);

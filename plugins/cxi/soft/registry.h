@@ -101,7 +101,8 @@ class Registry final : public Pool {
   Result<void> join();
   // ---- the file is locked ----
   Result<uint32_t> take_slot(uint32_t service);
-  void reclaim() const;  // what dead processes had
+  void reclaim() const;   // what dead processes had
+  bool is_alone() const;  // no other process lives
   bool is_dead(uint32_t slot) const;
   std::vector<Service> listed() const;
   // ---- no lock ----

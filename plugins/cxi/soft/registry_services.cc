@@ -65,13 +65,8 @@ Result<Registry::Opened> Registry::use(uint32_t id, const std::string &nic) {
   const FileLock lock(*this);
   WEFT_TRY(Service service, usable_service(listed(), id, User::own(), nic));
   const RegistryFile::Place *const place = file_->find(id);
-  auto slot = take_slot(uint32_t(place - file_->places) + 1);
-  if (!slot) {
-    reclaim();
-    slot = take_slot(uint32_t(place - file_->places) + 1);
-  }
-  if (!slot) return tl::unexpected(slot.error());
-  return Opened{std::move(service), std::make_shared<Share>(*this, *slot)};
+  WEFT_TRY(const uint32_t slot, take_slot(uint32_t(place - file_->places) + 1));
+  return Opened{std::move(service), std::make_shared<Share>(*this, slot)};
 }
 
 ServiceUse Registry::usage(uint32_t service) const {
