@@ -190,7 +190,6 @@ Result<void> DeferredWork::open() {
 int DeferredWork::post(const Work &work) {
   works_.push_back(work);
   Work &own = works_.back();
-  own.number = ++last_;
   own.trigger.counter = &own.counter->counter();
   const int rc = command(own);
   if (rc != 0)
@@ -208,7 +207,6 @@ int DeferredWork::command(const Work &work) {
     tell.threshold = work.trigger.threshold;
     tell.kind = Trigger::Kind::kEvent;
     tell.eq = events_.get();
-    tell.transfer.user_ptr = work.number;
     if (const int rc = queue_->post(tell); rc != 0) return rc;
   }
   return queue_->post(work.trigger);
@@ -216,14 +214,18 @@ int DeferredWork::command(const Work &work) {
 
 void DeferredWork::read_events() {
   while (const Event *const event = events_->peek(0)) {
-    const uint64_t number = event->user_ptr;
+    const Counter *const counter = event->counter;
+    const uint64_t threshold = event->threshold;
     events_->ack(1);
-    works_.remove_if([&](const Work &work) {
-      if (work.number != number) return false;
-      work.target->look();
-      work.target->users.fetch_sub(1);
-      return true;
+    // Of several with this threshold each has an event.
+    const auto work = std::ranges::find_if(works_, [&](const Work &one) {
+      return one.target != nullptr && one.trigger.counter == counter &&
+             one.trigger.threshold == threshold;
     });
+    if (work == works_.end()) continue;
+    work->target->look();
+    work->target->users.fetch_sub(1);
+    works_.erase(work);
   }
 }
 

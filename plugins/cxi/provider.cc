@@ -65,7 +65,7 @@ Result<Settings> settings_of(const weft_instance *instance) {
                 "cxi rdzv_threshold (%zu) and rdzv_get_min (%zu) are more than oflow_buf_size "
                 "(%zu): a message must fit into a buffer",
                 s.rdzv_threshold, s.rdzv_get_min, s.oflow_buf_size);
-  if (s.max_eager() + sizeof(RequestHeader) > s.req_buf_size)
+  if (s.max_eager() + kMaxRequestHead > s.req_buf_size)
     return fail(FI_EINVAL,
                 "cxi rdzv_threshold (%zu) and rdzv_get_min (%zu) are more than req_buf_size (%zu)",
                 s.rdzv_threshold, s.rdzv_get_min, s.req_buf_size);

@@ -65,12 +65,16 @@ Result<void> Transmit::open(bool waits) {
   WEFT_TRY(source_, ports_.lni->portal({.is_matching = true}, *events_));
   WEFT_CHECK(source_->map(*ports_.endpoint, kRendezvousIndex));
   source_->set_state(PortalState::kEnabled, kIgnoreDrops);
-  // Whatever is mapped for a long message, by its address: the target knows it from the message.
-  Entry whole{
-      .memory = {.number = Memory::kWholeLac}, .length = UINT64_MAX, .ignore_bits = ~uint64_t{0}};
-  whole.op_get = true;
-  whole.link_disable = whole.unlink_disable = true;
-  source_->append(List::kPriority, whole);
+  // Whatever is mapped for a long message, by its LAC and address: the target knows both from it.
+  for (const uint8_t lac : ports_.lni->lacs()) {
+    Entry whole{.memory = {.number = Memory::kWholeLac, .lac = lac},
+                .length = UINT64_MAX,
+                .match_bits = MessageBits().with_rendezvous(0, lac, 0).bits,
+                .ignore_bits = ~MessageBits().with_rendezvous(0, kLacMask, 0).bits};
+    whole.op_get = true;
+    whole.link_disable = whole.unlink_disable = true;
+    source_->append(List::kPriority, whole);
+  }
   WEFT_TRY(done_, ports_.lni->portal({.is_matching = true}, *events_));
   WEFT_CHECK(done_->map(*ports_.endpoint, kDoneIndex));
   done_->set_state(PortalState::kEnabled, kIgnoreDrops);

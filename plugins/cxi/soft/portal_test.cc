@@ -248,6 +248,7 @@ TEST(Portal, SoftwareGetsWhatNoReceiveTakes) {
   EXPECT_EQ(event.list, List::kRequest);
   EXPECT_EQ(event.buffer_id, 200);
   ASSERT_EQ(event.mlength, sizeof(RequestHeader) + 5);
+  EXPECT_EQ(event.head, sizeof(RequestHeader));
   RequestHeader header;
   std::memcpy(&header, reinterpret_cast<const void *>(event.start), sizeof header);
   EXPECT_EQ(header.match_bits, 9u);
