@@ -6,9 +6,9 @@
 #include <string_view>
 #include <utility>
 
+#include "plugins/cxi/all_devices.h"
 #include "plugins/cxi/fabric.h"
 #include "plugins/cxi/info.h"
-#include "plugins/cxi/soft/devices.h"
 
 namespace weft::cxi {
 namespace {
@@ -17,6 +17,8 @@ Result<Settings> settings_of(const weft_instance *instance) {
   const sdk::Params<CxiProvider> params(instance);
   Settings s;
   s.device_names = params.list("device_name");
+  s.libcxi = std::string(params.string("libcxi"));
+  s.names_libcxi = s.libcxi != "libcxi.so.1";
   s.is_soft = params.flag("soft");
   s.soft_devices = params.list("soft_devices");
   s.soft.has_thread = params.flag("soft_thread");
@@ -77,8 +79,7 @@ Result<Settings> settings_of(const weft_instance *instance) {
 
 Result<std::unique_ptr<CxiProvider>> CxiProvider::create(const weft_instance *instance) {
   WEFT_TRY(Settings settings, settings_of(instance));
-  WEFT_TRY(std::shared_ptr<Devices> devices,
-           SoftDevices::make(settings.soft_devices, settings.soft));
+  WEFT_TRY(std::shared_ptr<Devices> devices, AllDevices::make(settings));
   return std::make_unique<CxiProvider>(instance, std::move(settings), std::move(devices));
 }
 

@@ -102,6 +102,7 @@ Result<std::shared_ptr<SoftDevices::Process>> SoftDevices::process() {
   if (::getrandom(&seed, sizeof seed, GRND_NONBLOCK) != ssize_t(sizeof seed))
     seed = uint64_t(::getpid()) * 0x9e3779b97f4a7c15u;
   WEFT_TRY(std::unique_ptr<Neighbours> made, Neighbours::open(folder, seed, options_.limits));
+  if (options_.request_form != nullptr) made->engine().set_request_form(*options_.request_form);
   known = std::make_shared<Process>(std::move(made));
   if (options_.has_thread) WEFT_CHECK(known->progress.start());
   process_ = known;
