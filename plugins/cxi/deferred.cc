@@ -51,7 +51,9 @@ Result<NicCounter *> DeferredWork::find(fid_cntr *cntr) const {
   if (&own->domain() != &domain_.shared())
     return fail(FI_EINVAL, "fi_control: the work names a counter of another domain");
   if (own->store() == nullptr)
-    return fail(FI_EINVAL, "fi_control: the work names a counter of another provider (FI_PEER)");
+    return fail(FI_EINVAL,
+                "fi_control: the work names a counter of another provider (FI_PEER), or one "
+                "for which the NIC had none left");
   return static_cast<NicCounter *>(own->store());
 }
 

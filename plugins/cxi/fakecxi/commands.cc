@@ -321,8 +321,11 @@ void FakeCommandQueue::on_target(const uint8_t *command) {
 void FakeCommandQueue::on_append(const uint8_t *command, cxi::Portal &portal) {
   using T = TargetCommand;
   const uint64_t length = get(command, T::length);
-  const FakeLni::Place place =
-      lni->find(unsigned(get(command, T::lac)), get(command, T::start), length);
+  // One may be mapped in part: its start says where, and its use how far.
+  const auto lac = unsigned(get(command, T::lac));
+  FakeLni::Place place = lni->find(lac, get(command, T::start), length);
+  if (place.memory.number == FakeLni::kNone)
+    place = lni->find(lac, get(command, T::start), std::min<uint64_t>(length, 1));
   Entry entry{.buffer_id = uint16_t(get(command, T::buffer_id)),
               .memory = place.memory,
               .start = place.address,

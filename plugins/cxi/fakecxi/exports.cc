@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "plugins/cxi/fakecxi/commands.h"
+#include "plugins/cxi/fakecxi/functions.h"
 #include "plugins/cxi/fakecxi/objects.h"
 #include "plugins/cxi/fakecxi/world.h"
 #include "plugins/cxi/soft/lni.h"
@@ -385,3 +386,49 @@ FAKE_EXPORT int cxil_destroy_ct(abi::Counter *counter) {
   gone->lni->counters.remove(gone->number);
   return 0;
 }
+
+namespace weft::cxi {
+
+LibraryFunctions fake_functions() {
+  return {.get_device_list = cxil_get_device_list,
+          .free_device_list = cxil_free_device_list,
+          .open_device = cxil_open_device,
+          .close_device = cxil_close_device,
+          .get_svc_list = cxil_get_svc_list,
+          .free_svc_list = cxil_free_svc_list,
+          .get_svc_rsrc_use = cxil_get_svc_rsrc_use,
+          .alloc_lni = cxil_alloc_lni,
+          .destroy_lni = cxil_destroy_lni,
+          .alloc_cp = cxil_alloc_cp,
+          .destroy_cp = cxil_destroy_cp,
+          .alloc_cmdq = cxil_alloc_cmdq,
+          .destroy_cmdq = cxil_destroy_cmdq,
+          .cmdq_ack_counter = cxil_cmdq_ack_counter,
+          .alloc_domain = cxil_alloc_domain,
+          .destroy_domain = cxil_destroy_domain,
+          .alloc_pte = cxil_alloc_pte,
+          .destroy_pte = cxil_destroy_pte,
+          .map_pte = cxil_map_pte,
+          .unmap_pte = cxil_unmap_pte,
+          .pte_status = cxil_pte_status,
+          .pte_transition_sm = cxil_pte_transition_sm,
+          .invalidate_pte_le = cxil_invalidate_pte_le,
+          .alloc_evtq = cxil_alloc_evtq,
+          .destroy_evtq = cxil_destroy_evtq,
+          .evtq_adjust_reserved_fc = cxil_evtq_adjust_reserved_fc,
+          .alloc_wait_obj = cxil_alloc_wait_obj,
+          .destroy_wait_obj = cxil_destroy_wait_obj,
+          .get_wait_obj_fd = cxil_get_wait_obj_fd,
+          .clear_wait_obj = cxil_clear_wait_obj,
+          .map = cxil_map,
+          .unmap = cxil_unmap,
+          .alloc_ct = cxil_alloc_ct,
+          .ct_wb_update = cxil_ct_wb_update,
+          .destroy_ct = cxil_destroy_ct,
+          .alloc_trig_cp = cxil_alloc_trig_cp,
+          .get_amo_remap_to_pcie_fadd = cxil_get_amo_remap_to_pcie_fadd,
+          .svc_get_vni_range = nullptr,
+          .doorbell = weft_cxi_doorbell};
+}
+
+}  // namespace weft::cxi

@@ -10,6 +10,7 @@
 namespace weft::cxi {
 namespace {
 
+constexpr uint64_t kUserEnd = uint64_t{1} << 56;  // of what a process can address
 constexpr unsigned kProfiles = 16;
 constexpr size_t kBlock = 64, kNullSize = 16;
 
@@ -79,17 +80,16 @@ size_t encode(uint8_t *bytes, const Event &event, const FakeLni &lni) {
 
 FakeLni::Place FakeLni::find(unsigned lac, uint64_t address, uint64_t length) const {
   const std::lock_guard guard(mutex_);
-  bool is_used = false;
   for (const FakeMapping *const one : mappings_) {
     if (one->lac != lac) continue;
-    is_used = true;
     const uint64_t offset = address - one->io_address;
+    if (address >= kUserEnd) continue;
     if (offset <= one->length && length <= one->length - offset)
       return {one->memory, one->address + offset};
   }
   // Of an entry: whatever is mapped there when it is used. Otherwise a number that was never given.
-  if (is_used || length > UINT64_MAX >> 9) return {{.number = Memory::kWholeLac}, address};
-  return {{.number = UINT32_MAX - 1}, address};
+  if (length > kUserEnd / 2) return {{.number = Memory::kWholeLac}, address};
+  return {{.number = kNone}, address};
 }
 
 void FakeLni::add(FakeMapping &mapping) {

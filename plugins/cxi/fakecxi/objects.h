@@ -31,13 +31,13 @@ class Numbers {
   static constexpr unsigned kMost = 2047;
   unsigned add(T *object) {  // 0: there are too many
     const std::lock_guard guard(mutex_);
-    for (unsigned number = 1; number <= kMost; ++number) {
-      if (objects_.contains(number)) continue;
-      objects_[number] = object;
-      numbers_[object] = number;
-      return number;
-    }
-    return 0;
+    if (objects_.size() == kMost) return 0;
+    do {
+      last_ = last_ % kMost + 1;
+    } while (objects_.contains(last_));
+    objects_[last_] = object;
+    numbers_[object] = last_;
+    return last_;
   }
   void remove(unsigned number) {
     const std::lock_guard guard(mutex_);
@@ -57,6 +57,7 @@ class Numbers {
 
  private:
   mutable std::mutex mutex_;
+  unsigned last_ = 0;
   std::map<unsigned, T *> objects_;
   std::map<const T *, unsigned> numbers_;
 };
@@ -74,6 +75,7 @@ struct FakeLni : abi::Lni {
   Numbers<cxi::Portal> portals;
 
   // What an address of a LAC is: of this process, and by whose leave. Thread-safe.
+  static constexpr uint32_t kNone = UINT32_MAX - 1;  // of Memory: was never mapped
   struct Place {
     Memory memory;
     uint64_t address = 0;

@@ -11,7 +11,6 @@
 namespace weft::cxi {
 namespace {
 
-// A message that software is to match looks as it came from the network.
 class PacketForm final : public RequestForm {
  public:
   uint32_t bytes(const Packet &packet) const override {
@@ -77,19 +76,23 @@ abi::DeviceInfo info_of(const DeviceFacts &facts, uint32_t number) {
 
 }  // namespace
 
+const RequestForm &packet_form() {
+  static const PacketForm form;
+  return form;
+}
+
 World &World::the() {
   static World *const world = new World;  // threads of the NICs may outlive main()
   return *world;
 }
 
 World::World() {
-  static const PacketForm packets;
   SoftOptions options;
   options.limits.list_entries =
       uint32_t(number_in("FI_CXI_SOFT_LIST_ENTRIES", options.limits.list_entries));
   options.limits.triggered = uint32_t(number_in("FI_CXI_SOFT_TRIGGERED", options.limits.triggered));
   options.pcie_fadd = int(number_in("FI_CXI_SOFT_PCIE_FADD", options.pcie_fadd));
-  options.request_form = &packets;
+  options.request_form = &packet_form();
   has_ats_ = number_in("WEFT_FAKECXI_ATS", 1) != 0;
   if (auto made = SoftDevices::make(list_in("FI_CXI_SOFT_DEVICES"), options))
     devices_ = std::move(*made);

@@ -22,6 +22,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "plugins/cxi/libcxi/abi.h"
@@ -47,9 +48,14 @@ struct FakeDevice : abi::Device {
   std::set<FakeLni *> lnis;
 };
 
+// A message that software is to match looks as it came from the network.
+const RequestForm &packet_form();
+
 class World {
  public:
   static World &the();
+  // In place of those of the environment: for tests within one process. Before any is open.
+  void use(std::unique_ptr<Devices> devices) { devices_ = std::move(devices); }
 
   std::vector<abi::DeviceInfo> devices() const;
   FakeDevice *open(uint32_t number);  // null: there is none, or no memory
@@ -62,7 +68,7 @@ class World {
  private:
   World();
 
-  std::unique_ptr<SoftDevices> devices_;
+  std::unique_ptr<Devices> devices_;
   bool has_ats_ = true;
   std::mutex mutex_;
   std::map<void *, Doorbell *> registers_;

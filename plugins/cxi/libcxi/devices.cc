@@ -82,6 +82,10 @@ class LibcxiDevice final : public Device {
 
 Result<std::unique_ptr<LibcxiDevices>> LibcxiDevices::make(const std::string &path) {
   WEFT_TRY(std::shared_ptr<const Library> library, Library::open(path));
+  return make(std::move(library));
+}
+
+Result<std::unique_ptr<LibcxiDevices>> LibcxiDevices::make(std::shared_ptr<const Library> library) {
   std::unique_ptr<LibcxiDevices> devices(new LibcxiDevices(std::move(library)));
   abi::DeviceList *list = nullptr;
   const int rc = devices->library_->get_device_list(&list);

@@ -30,6 +30,7 @@ class LibcxiDevices final : public Devices {
  public:
   // FI_ENODATA: there is no library, or it lists no device.
   static Result<std::unique_ptr<LibcxiDevices>> make(const std::string &library);
+  static Result<std::unique_ptr<LibcxiDevices>> make(std::shared_ptr<const Library> library);
 
   // Why a device that the library lists cannot be used, one line each.
   const std::vector<std::string> &refusals() const { return refusals_; }

@@ -8,6 +8,8 @@ namespace weft::cxi {
 namespace {
 
 constexpr uint64_t kPage = 4096, kWindow = uint64_t{1} << 36;
+// Where no process has memory: what is used there is refused.
+constexpr uint64_t kNowhere = uint64_t{1} << 56;
 constexpr int kHugeShift = 21;
 constexpr size_t kMaxWindows = 1024;
 constexpr uint32_t kReadsAndWrites = abi::kNicReads | abi::kNicWrites;
@@ -79,7 +81,7 @@ bool Mappings::holds(const abi::Mapping &mapping, uint64_t address, uint64_t len
 }
 
 int Mappings::find(const Memory &memory, uint64_t address, uint64_t length, Place &place) {
-  place = {.lac = memory.lac, .address = address};
+  place = {.lac = memory.lac, .address = length == 0 ? address : kNowhere};
   if (memory.number == 0) return length == 0 ? 0 : -FI_EINVAL;
   const std::lock_guard guard(mutex_);
   if (memory.number == kAll) {

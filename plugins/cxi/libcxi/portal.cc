@@ -111,10 +111,11 @@ void LibcxiPortal::append(List list, const Entry &entry) {
                    .start = entry.start,
                    .length = entry.length,
                    .min_free_shift = lni_.device().min_free_shift};
-  // What is not mapped is refused when somebody uses it, with an address of nobody.
-  if (Mappings::Place place;
-      entry.memory.number != Memory::kWholeLac &&
-      lni_.mappings().find(entry.memory, entry.start, entry.length, place) == 0) {
+  // What is not mapped, or only in part, is the NIC's to refuse when somebody uses it.
+  if (entry.memory.number != Memory::kWholeLac) {
+    Mappings::Place place;
+    if (lni_.mappings().find(entry.memory, entry.start, entry.length, place) != 0)
+      lni_.mappings().find(entry.memory, entry.start, std::min<uint64_t>(entry.length, 1), place);
     names.lac = place.lac;
     names.start = place.address;
   }

@@ -23,8 +23,13 @@ int names_of(LibcxiLni &lni, const Transfer &t, TransferNames &names) {
   if (const int fadd = lni.device().facts.amo_remap_to_pcie_fadd; fadd >= 0)
     names.pcie_op = AmoOp(fadd);
   Mappings::Place place;
+  // What is not mapped is the NIC's to refuse: it has no such address.
+  const auto find = [&](const Memory &memory, uint64_t address, uint64_t length) {
+    const int rc = lni.mappings().find(memory, address, length, place);
+    return rc == -FI_EINVAL ? 0 : rc;
+  };
   if (fetches) {
-    if (const int rc = lni.mappings().find(t.result_memory, t.result, 1, place); rc != 0) return rc;
+    if (const int rc = find(t.result_memory, t.result, 1); rc != 0) return rc;
     names.result_lac = place.lac;
     names.result = place.address;
   }
@@ -33,15 +38,12 @@ int names_of(LibcxiLni &lni, const Transfer &t, TransferNames &names) {
   static constexpr Memory kOfTheProcess{.number = Mappings::kAll};
   const bool elsewhere = t.inline_bytes != nullptr;
   const uint64_t address = elsewhere ? reinterpret_cast<uintptr_t>(t.inline_bytes) : t.local;
-  if (const int rc =
-          lni.mappings().find(elsewhere ? kOfTheProcess : t.memory, address, t.length, place);
-      rc != 0)
+  if (const int rc = find(elsewhere ? kOfTheProcess : t.memory, address, t.length); rc != 0)
     return rc;
   names.lac = place.lac;
   names.local = place.address;
   if (t.op != Op::kRendezvousPut) return 0;
-  if (const int rc = lni.mappings().find(t.memory, t.remote_offset, t.length, place); rc != 0)
-    return rc;
+  if (const int rc = find(t.memory, t.remote_offset, t.length); rc != 0) return rc;
   names.remote_offset = place.address;
   return 0;
 }

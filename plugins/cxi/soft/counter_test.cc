@@ -14,7 +14,9 @@ namespace weft::cxi {
 namespace {
 
 struct Counting {
-  Counting() { inbox.append(List::kPriority, entry()); }
+  explicit Counting(uint32_t triggered = 100) : host(triggered) {
+    inbox.append(List::kPriority, entry());
+  }
   Entry entry() {
     Entry entry = b.entry_for(region(1, 0), space);
     entry.comm_disable = true;
@@ -197,8 +199,7 @@ TEST(Counter, WhatACommandNamesMayEndBeforeIt) {
 }
 
 TEST(Counter, TheServiceLimitsTriggeredCommands) {
-  Counting c;
-  c.host.limits[size_t(Resource::kTriggered)] = 1;
+  Counting c(1);
   const Trigger trigger{.counter = c.counter.get(),
                         .threshold = 1,
                         .kind = Trigger::Kind::kEvent,
