@@ -38,6 +38,7 @@ inline constexpr unsigned kTransactionShift = 48;  // of a short message that wa
 inline constexpr uint64_t kTransactions = uint64_t{1} << 11;
 inline constexpr unsigned kRendezvousShift = 48;  // of a long one: the high bits of its number
 inline constexpr uint64_t kRendezvousHigh = uint64_t{1} << 7;
+inline constexpr uint64_t kLacMask = 15;        // the address space of its bytes
 inline constexpr unsigned kProtocolShift = 61;  // of a long one
 inline constexpr uint64_t kAltRead = 1;         // the target's software reads the rest
 inline constexpr uint64_t kHasData = uint64_t{1} << 59;

@@ -51,7 +51,9 @@ Result<NicCounter *> DeferredWork::find(fid_cntr *cntr) const {
   if (&own->domain() != &domain_.shared())
     return fail(FI_EINVAL, "fi_control: the work names a counter of another domain");
   if (own->store() == nullptr)
-    return fail(FI_EINVAL, "fi_control: the work names a counter of another provider (FI_PEER)");
+    return fail(FI_EINVAL,
+                "fi_control: the work names a counter of another provider (FI_PEER), or one "
+                "for which the NIC had none left");
   return static_cast<NicCounter *>(own->store());
 }
 
@@ -199,7 +201,6 @@ int DeferredWork::post(const Work &work) {
   if (is_at_limit(work)) return -FI_ENOSPC;
   works_.push_back(work);
   Work &own = works_.back();
-  own.number = ++last_;
   own.trigger.counter = &own.counter->counter();
   const int rc = command(own);
   if (rc != 0)
@@ -217,7 +218,6 @@ int DeferredWork::command(const Work &work) {
     tell.threshold = work.trigger.threshold;
     tell.kind = Trigger::Kind::kEvent;
     tell.eq = events_.get();
-    tell.transfer.user_ptr = work.number;
     if (const int rc = queue_->post(tell); rc != 0) return rc;
   }
   return queue_->post(work.trigger);
@@ -225,14 +225,18 @@ int DeferredWork::command(const Work &work) {
 
 void DeferredWork::read_events() {
   while (const Event *const event = events_->peek(0)) {
-    const uint64_t number = event->user_ptr;
+    const Counter *const counter = event->counter;
+    const uint64_t threshold = event->threshold;
     events_->ack(1);
-    works_.remove_if([&](const Work &work) {
-      if (work.number != number) return false;
-      work.target->look();
-      work.target->users.fetch_sub(1);
-      return true;
+    // Of several with this threshold each has an event.
+    const auto work = std::ranges::find_if(works_, [&](const Work &one) {
+      return one.target != nullptr && one.trigger.counter == counter &&
+             one.trigger.threshold == threshold;
     });
+    if (work == works_.end()) continue;
+    work->target->look();
+    work->target->users.fetch_sub(1);
+    works_.erase(work);
   }
 }
 

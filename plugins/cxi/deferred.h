@@ -56,7 +56,6 @@ class DeferredWork {
 
  private:
   struct Work {
-    uint64_t number = 0;
     const fi_deferred_work *asked;
     NicCounter *counter;  // that fires it
     Trigger trigger;
@@ -86,7 +85,6 @@ class DeferredWork {
   std::unique_ptr<EventQueue> events_;
   std::unique_ptr<TriggerQueue> queue_;
   std::list<Work> works_;
-  uint64_t last_ = 0;
 };
 
 }  // namespace weft::cxi

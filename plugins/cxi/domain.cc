@@ -146,11 +146,16 @@ int Domain::av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) 
   return sdk::open_av(shared(), FI_ADDR_CXI, attr, av, context, device_->facts().name, FI_ADDR_CXI);
 }
 
-// The NIC's own, but for the counter of another provider, which is not the NIC's to raise.
+// The NIC's own, but for the counter of another provider, which is not the NIC's to raise. Hardware
+// has not many; the others count in software, and no deferred work waits for them.
 int Domain::cntr_open(struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context) {
   if (cntr == nullptr) return -FI_EINVAL;
   if (attr != nullptr && attr->flags & FI_PEER) return DomainCore::cntr_open(attr, cntr, context);
   auto source = NicCounter::open(*this);
+  if (!source && source.error().code == FI_ENOSPC) {
+    WEFT_INFO(instance(), FI_LOG_CNTR, "%s; it counts in software", source.error().text.c_str());
+    return DomainCore::cntr_open(attr, cntr, context);
+  }
   if (!source) {
     WEFT_WARN(instance(), FI_LOG_CNTR, "%s", source.error().text.c_str());
     return -source.error().code;

@@ -127,7 +127,7 @@ ssize_t CxiEndpoint::start(const sdk::SendRequest &request, const Path &path) {
     transfer.eager_length = uint32_t(settings().rdzv_eager_size);
     transfer.rendezvous_id = uint8_t(op->number);
     transfer.remote_offset = transfer.local;
-    bits = bits.with_rendezvous(op->number >> 8 & (kRendezvousHigh - 1), ports_.all.lac,
+    bits = bits.with_rendezvous(op->number >> 8 & (kRendezvousHigh - 1), op->window.lac,
                                 settings().alt_read ? kAltRead : 0);
   } else if (request.flags & FI_MATCH_COMPLETE) {
     numbered = transmit_.number_transaction(*op);

@@ -130,6 +130,8 @@ int CxiEndpoint::set_value(Path &path, const fi_fid_var *var) {
     const auto traffic = traffic_of(*static_cast<const uint32_t *>(var->val));
     if (!traffic) return -FI_EINVAL;
     const sdk::Guard guard(lock());
+    if (!transmit_.allows({ports_.profile.vni, *traffic, ProfileType::kDefault}))
+      return -FI_EINVAL;
     path.traffic = *traffic;
     return 0;
   }

@@ -41,7 +41,7 @@ Inbox::Inbox(const Ports &ports, sdk::Receiver &receiver, sdk::Engine &engine, S
            .size = settings.req_buf_size,
            .linked = settings.match_mode == MatchMode::kHardware ? 0 : settings.req_buf_min_posted,
            .cached = settings.req_buf_max_cached,
-           .longest = settings.max_eager() + sizeof(RequestHeader)}),
+           .longest = settings.max_eager() + kMaxRequestHead}),
       incoming_(SIZE_MAX),
       saved_(SIZE_MAX),
       offloads_(protocol.is_rnr || settings.match_mode != MatchMode::kSoftware) {}

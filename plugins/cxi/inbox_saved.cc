@@ -47,15 +47,15 @@ void Inbox::on_request(const Event &event) {
     Saved &saved = *saved_.take();
     saved.initiator = header.initiator;
     saved.bits = header.match_bits;
-    saved.start = event.start + sizeof header;
-    saved.first = event.mlength - uint32_t(sizeof header);
+    saved.start = event.start + event.head;
+    saved.first = event.mlength - event.head;
     saved.remote_offset = header.remote_offset;
     saved.rendezvous_id = header.rendezvous_id;
     saved.is_rendezvous = header.rendezvous != 0;
     saved.landed = true;
     saved.is_requested = true;
     saved.receive = nullptr;
-    request_.release(event.start, sizeof header);
+    request_.release(event.start, event.head);
     save(saved, header.header_data, header.length);
   }
   if (!event.auto_unlinked) return;

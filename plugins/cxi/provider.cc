@@ -8,16 +8,15 @@
 #include <string_view>
 #include <utility>
 
+#include "plugins/cxi/all_devices.h"
 #include "plugins/cxi/fabric.h"
 #include "plugins/cxi/info.h"
-#include "plugins/cxi/soft/devices.h"
 #include "plugins/cxi/soft/network.h"
 
 namespace weft::cxi {
 Result<std::unique_ptr<CxiProvider>> CxiProvider::create(const weft_instance *instance) {
   WEFT_TRY(Settings settings, settings_of(instance));
-  WEFT_TRY(std::shared_ptr<Devices> devices,
-           SoftDevices::make(settings.soft_devices, settings.soft));
+  WEFT_TRY(std::shared_ptr<Devices> devices, AllDevices::make(settings));
   return std::make_unique<CxiProvider>(instance, std::move(settings), std::move(devices));
 }
 

@@ -28,6 +28,8 @@ namespace weft::cxi {
 namespace parameters {
 inline constexpr weft_param kAll[] = {
     sdk::list_param("device_name", nullptr, "the only NICs to use: cxi0,cxi1; empty: all"),
+    sdk::string_param("libcxi", "libcxi.so.1",
+                      "HPE's library, through which Slingshot cards are reached; empty: none"),
     sdk::bool_param("soft", "1", "offer NICs in software where there is no Slingshot card"),
     sdk::list_param("soft_devices", nullptr,
                     "the NICs in software as NAME=ADDRESS, with an IPv4 address of this host; "
@@ -165,7 +167,8 @@ class CxiProvider {
  public:
   static constexpr sdk::UnitInfo info{
       .name = "cxi",
-      .summary = "HPE Slingshot: messages, remote memory access and atomics, on a NIC in software",
+      .summary =
+          "HPE Slingshot: messages, remote memory access and atomics; also on a NIC in software",
       .version = FI_VERSION(1, 0),
       .offers_ep = WEFT_EP_BIT(FI_EP_RDM),
       .rank = 50,

@@ -61,6 +61,8 @@ Result<Settings> CxiProvider::settings_of(const weft_instance *instance) {
   const Params params(instance);
   Settings s;
   s.device_names = params.list("device_name");
+  s.libcxi = std::string(params.string("libcxi"));
+  s.names_libcxi = s.libcxi != "libcxi.so.1";
   s.is_soft = params.flag("soft");
   s.soft_devices = params.list("soft_devices");
   s.soft.has_thread = params.flag("soft_thread");
@@ -123,7 +125,7 @@ Result<Settings> CxiProvider::settings_of(const weft_instance *instance) {
                 "cxi rdzv_threshold (%zu) and rdzv_get_min (%zu) are more than oflow_buf_size "
                 "(%zu): a message must fit into a buffer",
                 s.rdzv_threshold, s.rdzv_get_min, s.oflow_buf_size);
-  if (s.max_eager() + sizeof(RequestHeader) > s.req_buf_size)
+  if (s.max_eager() + kMaxRequestHead > s.req_buf_size)
     return fail(FI_EINVAL,
                 "cxi rdzv_threshold (%zu) and rdzv_get_min (%zu) are more than req_buf_size (%zu)",
                 s.rdzv_threshold, s.rdzv_get_min, s.req_buf_size);

@@ -23,6 +23,8 @@ enum class MatchMode : uint8_t { kHardware, kSoftware, kHybrid };
 
 struct Settings {
   std::vector<std::string> device_names;  // the only ones to use; none: all
+  std::string libcxi;                     // HPE's library; empty: none
+  bool names_libcxi = false;              // somebody says which
   bool is_soft = true;
   SoftOptions soft;
   std::vector<std::string> soft_devices;  // NAME=ADDRESS; none: the usual two

@@ -61,16 +61,20 @@ Result<void> Transmit::open(bool waits) {
                                              .reserved = size + 64,
                                              .fill_percent = settings_.cq_fill_percent,
                                              .waits = waits}));
-  WEFT_TRY(queue_, ports_.lni->transmit_queue(size + 8, ports_.profile));
+  WEFT_TRY(queue_, ports_.lni->transmit_queue(size + 8, profile_ = ports_.profile));
   WEFT_TRY(source_, ports_.lni->portal({.is_matching = true}, *events_));
   WEFT_CHECK(source_->map(*ports_.endpoint, kRendezvousIndex));
   source_->set_state(PortalState::kEnabled, kIgnoreDrops);
-  // Whatever is mapped for a long message, by its address: the target knows it from the message.
-  Entry whole{
-      .memory = {.number = Memory::kWholeLac}, .length = UINT64_MAX, .ignore_bits = ~uint64_t{0}};
-  whole.op_get = true;
-  whole.link_disable = whole.unlink_disable = true;
-  source_->append(List::kPriority, whole);
+  // Whatever is mapped for a long message, by its LAC and address: the target knows both from it.
+  for (const uint8_t lac : ports_.lni->lacs()) {
+    Entry whole{.memory = {.number = Memory::kWholeLac, .lac = lac},
+                .length = UINT64_MAX,
+                .match_bits = MessageBits().with_rendezvous(0, lac, 0).bits,
+                .ignore_bits = ~MessageBits().with_rendezvous(0, kLacMask, 0).bits};
+    whole.op_get = true;
+    whole.link_disable = whole.unlink_disable = true;
+    source_->append(List::kPriority, whole);
+  }
   WEFT_TRY(done_, ports_.lni->portal({.is_matching = true}, *events_));
   WEFT_CHECK(done_->map(*ports_.endpoint, kDoneIndex));
   done_->set_state(PortalState::kEnabled, kIgnoreDrops);
@@ -152,6 +156,7 @@ bool Transmit::number_transaction(Op &op) {
 ssize_t Transmit::post(Op &op, bool fence) {
   op.peer = {op.transfer.to.nid, op.transfer.to.pid};
   op.sequence = ++sequence_;
+  if (!use(op.profile)) return -FI_EINVAL;
   if (fence) {
     if (waiting_ != 0) return -FI_EAGAIN;  // what it is to wait for has not left yet
     if (const int rc = queue_->fence(); rc != 0) return rc;
@@ -171,8 +176,15 @@ ssize_t Transmit::post(Op &op, bool fence) {
   return rc;
 }
 
+bool Transmit::use(const Profile &profile) {
+  if (profile == profile_) return true;
+  if (!queue_->set_profile(profile)) return false;
+  profile_ = profile;
+  return true;
+}
+
 int Transmit::start(Op &op) {
-  if (!(op.profile == profile_)) queue_->set_profile(profile_ = op.profile);
+  use(op.profile);  // it may go once more, behind those of another one
   const int rc = queue_->post(op.transfer);
   if (rc != 0) return rc;
   op.in_flight = true;

@@ -89,10 +89,12 @@ class Transmit final : private sdk::Handler {
   bool number_long(Op &op, bool tagged);
   bool number_transaction(Op &op);
   // Starts it, behind all before it; `fence`: when those are done. -FI_EAGAIN: nothing has
-  // happened.
+  // happened; -FI_EINVAL: the service does not allow its traffic class.
   ssize_t post(Op &op, bool fence);
   // A deferred one has not started, and does not any more.
   void drop(Op &op);
+  // Whether operations may have it; before fi_enable: not known, so yes.
+  bool allows(const Profile &profile) { return queue_ == nullptr || use(profile); }
   // What was posted leaves.
   void flush() { queue_->flush(); }
   size_t left() const { return ops_.limit() - ops_.in_use(); }
@@ -128,6 +130,7 @@ class Transmit final : private sdk::Handler {
   void complete(Op &op);
   void complete_deferred(Op &op);
   int start(Op &op);
+  bool use(const Profile &profile);  // from now on; false: the service does not allow it
   Parked &park(const Peer &peer);
   void on_refused(Op &op);
   void on_returned(Parked &parked);

@@ -38,7 +38,8 @@ struct Address {
 
 // Memory that is mapped for the NIC: Lni::map(). One that is unmapped is refused when it is used.
 struct Memory {
-  // Of an entry: all that was mapped with Lni::kRemote, by its address.
+  // Of an entry: all that was mapped with Lni::kRemote, by its address. Hardware cannot tell that
+  // from what else is mapped: there it is all of it.
   static constexpr uint32_t kWholeLac = UINT32_MAX;
   uint32_t number = 0;  // 0: none
   uint8_t lac = 0;      // logical address context, 0 to 7
@@ -53,8 +54,8 @@ struct Transfer {
   Vni vni = 0;
   bool high_rate = false;
   Address to;
-  // The bytes: of `memory`, or, if `inline_bytes` is not null, those, which are copied before the
-  // call returns.
+  // The bytes: of `memory`, or, if `inline_bytes` is not null, those, which stay as they are until
+  // the acknowledgement: not every command has a place for them.
   Memory memory;
   uint64_t local = 0;
   const void *inline_bytes = nullptr;
@@ -73,7 +74,8 @@ struct Transfer {
   uint64_t user_ptr = 0;
 
   // Op::kRendezvousPut: `length` bytes are the message, the first of them come along. The target
-  // reads the rest at `remote_offset` and what follows of kRendezvousIndex here.
+  // reads the rest at `remote_offset`, an address of `memory`, and what follows of
+  // kRendezvousIndex here.
   uint32_t eager_length = 0;
   uint8_t rendezvous_id = 0;
 
@@ -109,7 +111,8 @@ struct Entry {
   bool restart_sequence = false;  // appends go on after one that has failed
 };
 
-// What software gets of a message that it is to match (List::kRequest), in front of the bytes.
+// What software gets of a message that it is to match (List::kRequest). Event::head bytes of it are
+// in front of those of the message; it may be shorter than they are.
 struct RequestHeader {
   uint64_t match_bits, header_data, remote_offset;
   uint32_t initiator, length;  // of the message
@@ -118,6 +121,7 @@ struct RequestHeader {
   uint8_t rendezvous, rendezvous_id;
 };
 static_assert(sizeof(RequestHeader) == 40);
+inline constexpr uint32_t kMaxRequestHead = 64;
 
 // A search of the unexpected list.
 struct Criteria {

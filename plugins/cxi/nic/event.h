@@ -36,7 +36,7 @@ struct Event {
   bool get_issued = false;      // kRendezvous: the NIC reads the rest by itself
   bool nic_auto = false;        // kStateChange: not asked for
 
-  uint64_t user_ptr = 0;  // kAck, kReply, kTriggered: of the command
+  uint64_t user_ptr = 0;  // kAck, kReply: of the command
 
   // At a target.
   Portal *portal = nullptr;
@@ -47,6 +47,7 @@ struct Event {
   uint64_t start = 0;  // where the bytes are, or begin
   uint64_t remote_offset = 0;
   uint32_t mlength = 0;  // bytes that have moved
+  uint32_t head = 0;     // of those: of a RequestHeader (List::kRequest)
   uint32_t rlength = 0;  // bytes that the initiator asked for
   uint8_t rendezvous_id = 0;
   uint32_t entries_used = 0, entries_max = 0;  // of the service's pool of list entries
@@ -55,7 +56,7 @@ struct Event {
   PortalState state = PortalState::kReset;
   Reason reason = Reason::kEqFull;
 
-  // kTriggered.
+  // kTriggered: which command it was.
   Counter *counter = nullptr;
   uint64_t threshold = 0;
 };

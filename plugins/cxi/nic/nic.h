@@ -13,8 +13,9 @@
 //    }
 //
 // An object ends with its pointer, and must do so before the Lni that made it. A queue or counter
-// outlives the portals and entries that report to it; commands that name it may be under way. Commands of one Lni
-// take effect in the order of the calls. All calls are thread-safe, but for those of one EventQueue.
+// outlives the portals and entries that report to it; commands that name it may be under way.
+// Commands of one Lni take effect in the order of the calls; hardware keeps that order within a
+// queue, and for entries before what is sent behind them to others. All calls are thread-safe, but for those of one EventQueue.
 // Errors of calls are errnos with the reason in words; those of commands are events.
 //
 // Not for protocols: a message, a memory region and an operation of libfabric are made of these.
@@ -154,6 +155,8 @@ class Lni {
   // `pid` or kAnyPid. FI_EINVAL: the service does not allow the VNI; so for profiles below.
   virtual Result<std::unique_ptr<Endpoint>> endpoint(Vni vni, Pid pid) = 0;
   virtual Result<Memory> map(uint64_t start, uint64_t length, unsigned access) = 0;
+  // Those that all of the process, map(0, UINT64_MAX), is in.
+  virtual std::vector<uint8_t> lacs() const { return {0}; }
   // After it the NIC does not touch the memory.
   virtual void unmap(const Memory &memory) = 0;
   virtual Result<std::unique_ptr<EventQueue>> event_queue(const EventQueueOptions &options) = 0;

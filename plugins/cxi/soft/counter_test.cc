@@ -14,7 +14,9 @@ namespace weft::cxi {
 namespace {
 
 struct Counting {
-  Counting() { inbox.append(List::kPriority, entry()); }
+  explicit Counting(uint32_t triggered = 100) : host(triggered) {
+    inbox.append(List::kPriority, entry());
+  }
   Entry entry() {
     Entry entry = b.entry_for(region(1, 0), space);
     entry.comm_disable = true;
@@ -97,32 +99,30 @@ TEST(Counter, WritesBackOnFailureWhenSetAndByRequest) {
 
 TEST(Counter, FiresEachCommandOnceTheLowestFirst) {
   Counting c;
-  const auto post = [&](uint64_t threshold, uint64_t number) {
-    Trigger trigger{.counter = c.counter.get(),
-                    .threshold = threshold,
-                    .kind = Trigger::Kind::kEvent,
-                    .eq = c.a.acks.get()};
-    trigger.transfer.user_ptr = number;
+  const auto post = [&](uint64_t threshold) {
+    const Trigger trigger{.counter = c.counter.get(),
+                          .threshold = threshold,
+                          .kind = Trigger::Kind::kEvent,
+                          .eq = c.a.acks.get()};
     ASSERT_EQ(c.triggers->post(trigger), 0);
   };
-  post(3, 30);
-  post(1, 10);
-  post(2, 20);
+  post(3);
+  post(1);
+  post(2);
   EXPECT_EQ(c.triggers->pending(), 3u);
   EXPECT_FALSE(c.a.ack().has_value());
   c.counter->add(1);
-  EXPECT_EQ(c.a.ack().value().user_ptr, 10u);
+  EXPECT_EQ(c.a.ack().value().threshold, 1u);
   EXPECT_FALSE(c.a.ack().has_value());
   c.counter->add_failure(5);  // failures count, too
-  EXPECT_EQ(c.a.ack().value().user_ptr, 20u);
+  EXPECT_EQ(c.a.ack().value().threshold, 2u);
   const Event last = c.a.ack().value();
   EXPECT_EQ(last.type, EventType::kTriggered);
-  EXPECT_EQ(last.user_ptr, 30u);
   EXPECT_EQ(last.counter, c.counter.get());
   EXPECT_EQ(last.threshold, 3u);
   EXPECT_EQ(c.triggers->pending(), 0u);
-  post(2, 40);  // reached already
-  EXPECT_EQ(c.a.ack().value().user_ptr, 40u);
+  post(2);  // reached already
+  EXPECT_EQ(c.a.ack().value().threshold, 2u);
 }
 
 TEST(Counter, FiresTransfersAndOtherCounters) {
@@ -199,8 +199,7 @@ TEST(Counter, WhatACommandNamesMayEndBeforeIt) {
 }
 
 TEST(Counter, TheServiceLimitsTriggeredCommands) {
-  Counting c;
-  c.host.limits[size_t(Resource::kTriggered)] = 1;
+  Counting c(1);
   const Trigger trigger{.counter = c.counter.get(),
                         .threshold = 1,
                         .kind = Trigger::Kind::kEvent,

@@ -165,6 +165,7 @@ Result<std::shared_ptr<SoftDevices::Process>> SoftDevices::Shared::process() {
     seed = uint64_t(::getpid()) * 0x9e3779b97f4a7c15u;
   WEFT_TRY(std::unique_ptr<Neighbours> made,
            Neighbours::open(folder, seed, options_.limits, options_.hosts));
+  if (options_.request_form != nullptr) made->engine().set_request_form(*options_.request_form);
   known = std::make_shared<Process>(std::move(made));
   if (options_.has_thread) WEFT_CHECK(known->progress.start());
   process_ = known;

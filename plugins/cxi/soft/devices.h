@@ -24,12 +24,15 @@
 
 namespace weft::cxi {
 
+class RequestForm;
+
 struct SoftOptions {
   bool has_thread =
       true;  // progress.h; without it the NICs of a process that does not poll stand still
   RegistryLimits limits;
   int pcie_fadd = -1;  // DeviceFacts::amo_remap_to_pcie_fadd
   HostsOptions hosts;
+  const RequestForm *request_form = nullptr;  // null: the usual one
 };
 
 class SoftDevices final : public Devices {

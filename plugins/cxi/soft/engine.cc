@@ -36,7 +36,23 @@ struct Engine::Loan {
   SoftPortal::Arrival arrival;
 };
 
-Engine::Engine(Outside &outside, uint64_t seed) : outside_(outside), seed_(seed) {}
+void RequestForm::write(const Packet &packet, uint8_t *at) const {
+  const RequestHeader header{.match_bits = packet.match_bits,
+                             .header_data = packet.header_data,
+                             .remote_offset = packet.remote_offset,
+                             .initiator = packet.initiator,
+                             .length = packet.length,
+                             .source = packet.source,
+                             .vni = packet.vni,
+                             .rendezvous = packet.op == Op::kRendezvousPut,
+                             .rendezvous_id = packet.rendezvous_id};
+  std::memcpy(at, &header, sizeof header);
+}
+
+Engine::Engine(Outside &outside, uint64_t seed) : outside_(outside), seed_(seed) {
+  static const RequestForm usual;
+  request_form_ = &usual;
+}
 Engine::~Engine() = default;
 
 Result<std::unique_ptr<Lni>> Engine::open(Nid nid, const Service &service,

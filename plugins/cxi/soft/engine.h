@@ -59,6 +59,15 @@ struct Operation {
   uint8_t inline_bytes[kMaxInline];
 };
 
+// How a message looks that software is to match.
+class RequestForm {
+ public:
+  virtual ~RequestForm() = default;
+  // In front of the bytes of the message.
+  virtual uint32_t bytes(const Packet &) const { return sizeof(RequestHeader); }
+  virtual void write(const Packet &packet, uint8_t *at) const;
+};
+
 class Engine {
  public:
   // `seed`: for hashes, so that peers cannot choose what collides.
@@ -104,7 +113,11 @@ class Engine {
   // Off: software issues the Gets of rendezvous puts (the device's property rdzv_get_en).
   void set_issues_gets(bool issues) { issues_gets_ = issues; }
 
+  // Before anything is opened. Default: a RequestHeader.
+  void set_request_form(const RequestForm &form) { request_form_ = &form; }
+
   // ---- for the objects of this folder; the lock is held ----
+  const RequestForm &request_form() const { return *request_form_; }
   bool issues_gets() const { return issues_gets_; }
   Outside &outside() { return outside_; }
   uint64_t seed() const { return seed_; }
@@ -143,6 +156,7 @@ class Engine {
   Outside &outside_;
   const uint64_t seed_;
   std::atomic<bool> issues_gets_{true};
+  const RequestForm *request_form_;
   std::unordered_map<uint64_t, SoftEndpoint *> endpoints_;
   std::map<std::pair<Nid, Vni>, size_t> vnis_;  // endpoints of each
   std::map<Nid, size_t> nids_;                  // Lnis of each

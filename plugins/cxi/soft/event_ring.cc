@@ -27,13 +27,18 @@ int EventRing::wait_fd() const {
 
 void EventRing::post(const Event &event) {
   const size_t room = free();
-  if (room == 0) return dropped_.store(true, std::memory_order_relaxed);
+  if (room == 0) {
+    dropped_.store(true, std::memory_order_relaxed);
+    if (sink_ != nullptr) sink_->on_lost();
+    return;
+  }
   const uint64_t at = written_.load(std::memory_order_relaxed);
   ring_[at & mask_] = event;
   // Ordered before the look at `armed_`, as arm() orders its store before its look at the ring.
   written_.store(at + 1, std::memory_order_seq_cst);
   if (capacity_ - room + 1 >= limit_ && limit_ != capacity_)
     saturated_.store(true, std::memory_order_relaxed);
+  if (sink_ != nullptr) sink_->on_event(event);
   if (armed_.load(std::memory_order_seq_cst) && armed_.exchange(false)) {
     eventfd_write(wait_.get(), 1);
   }

@@ -24,6 +24,17 @@
 
 namespace weft::cxi {
 
+// Who hears of each event in place of a reader: what brings them to another ring.
+class EventSink {
+ public:
+  // The engine's lock is held.
+  virtual void on_event(const Event &event) = 0;
+  virtual void on_lost() = 0;
+
+ protected:
+  ~EventSink() = default;
+};
+
 class EventRing : public EventQueue {
  public:
   // With `options.waits` it has a descriptor from the first wait_fd() on, unless the process has
@@ -38,6 +49,8 @@ class EventRing : public EventQueue {
   void unhold(size_t events) { held_ -= events; }
   // Never fails: without a place the event is lost, and has_dropped().
   void post(const Event &event);
+  // Before there are events.
+  void set_sink(EventSink &sink) { sink_ = &sink; }
 
   // ---- EventQueue ----
   const Event *peek(size_t skip) override;
@@ -67,6 +80,7 @@ class EventRing : public EventQueue {
   size_t held_ = 0;
   std::atomic<uint64_t> written_{0}, read_{0};
   std::atomic<bool> dropped_{false}, saturated_{false}, armed_{false};
+  EventSink *sink_ = nullptr;
   const bool waits_;
   mutable sdk::UniqueFd wait_;  // made by the thread that reads; used when that has armed it
 };

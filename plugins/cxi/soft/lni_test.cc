@@ -13,7 +13,7 @@ namespace {
 
 TEST(Lni, APidHasOneOwnerInItsVni) {
   Host host;
-  auto lni = must(host.engine.open(1)), other_nic = must(host.engine.open(2));
+  auto lni = must(host.open(1)), other_nic = must(host.open(2));
   auto first = must(lni->endpoint(kVni, 7));
   EXPECT_EQ(first->pid(), 7);
   EXPECT_EQ(lni->endpoint(kVni, 7).error().code, FI_EADDRINUSE);
@@ -25,7 +25,7 @@ TEST(Lni, APidHasOneOwnerInItsVni) {
 
 TEST(Lni, APidIsBelow511) {
   Host host;
-  auto lni = must(host.engine.open(1));
+  auto lni = must(host.open(1));
   EXPECT_EQ(must(lni->endpoint(kVni, kMaxPid))->pid(), 510);
   EXPECT_EQ(lni->endpoint(kVni, 512).error().code, FI_EINVAL);
   auto any = must(lni->endpoint(kVni, kAnyPid)), more = must(lni->endpoint(kVni, kAnyPid));
@@ -46,7 +46,7 @@ TEST(Lni, AnEndpointThatEndsTakesItsPortalsAlong) {
 
 TEST(Lni, WhatCannotBeMadeIsRefusedInWords) {
   Host host;
-  auto lni = must(host.engine.open(1));
+  auto lni = must(host.open(1));
   EXPECT_EQ(lni->event_queue({.places = size_t{1} << 40}).error().code, FI_EINVAL);
   const auto reserved = lni->event_queue({.places = 4, .reserved = 4});
   EXPECT_EQ(reserved.error().code, FI_ENOSPC);

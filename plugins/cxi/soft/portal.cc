@@ -233,7 +233,7 @@ void SoftPortal::locate(Hit &hit, const Packet &packet) const {
   }
   const uint32_t bytes = packet.op == Op::kGet ? packet.length : bytes_behind(packet);
   if (hit.list == List::kRequest) {
-    const uint64_t needed = sizeof(RequestHeader) + bytes;
+    const uint64_t needed = uint64_t{engine_.request_form().bytes(packet)} + bytes;
     hit.address = entry.start + hit.entry->used;
     hit.mlength = uint32_t(needed);
     hit.takes = needed;
@@ -267,18 +267,10 @@ Rc SoftPortal::move_bytes(const Hit &hit, const Packet &packet, Reply &reply) {
   uint8_t *at = target;
   uint32_t bytes = hit.mlength;
   if (hit.list == List::kRequest) {
-    const RequestHeader header{.match_bits = packet.match_bits,
-                               .header_data = packet.header_data,
-                               .remote_offset = packet.remote_offset,
-                               .initiator = packet.initiator,
-                               .length = packet.length,
-                               .source = packet.source,
-                               .vni = packet.vni,
-                               .rendezvous = packet.op == Op::kRendezvousPut,
-                               .rendezvous_id = packet.rendezvous_id};
-    std::memcpy(at, &header, sizeof header);
-    at += sizeof header;
-    bytes -= sizeof header;
+    const RequestForm &form = engine_.request_form();
+    form.write(packet, at);
+    at += form.bytes(packet);
+    bytes -= form.bytes(packet);
   }
   if (bytes != 0) std::memmove(at, packet.bytes, bytes);  // a process may put to itself
   return Rc::kOk;
@@ -387,6 +379,7 @@ Event SoftPortal::event_of(const Packet &packet, const Hit &hit, uint16_t buffer
           .start = hit.address,
           .remote_offset = packet.remote_offset,
           .mlength = hit.rc == Rc::kOk ? hit.mlength : 0,
+          .head = hit.list == List::kRequest ? engine_.request_form().bytes(packet) : 0,
           .rlength = packet.length,
           .rendezvous_id = packet.rendezvous_id};
 }

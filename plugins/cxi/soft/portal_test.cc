@@ -247,13 +247,14 @@ TEST(Portal, SoftwareGetsWhatNoReceiveTakes) {
   const Event event = inbox.b.next().value();
   EXPECT_EQ(event.list, List::kRequest);
   EXPECT_EQ(event.buffer_id, 200);
-  ASSERT_EQ(event.mlength, sizeof(RequestHeader) + 5);
+  ASSERT_EQ(event.mlength, event.head + 5);
+  ASSERT_GE(event.head, sizeof(RequestHeader));
   RequestHeader header;
   std::memcpy(&header, reinterpret_cast<const void *>(event.start), sizeof header);
   EXPECT_EQ(header.match_bits, 9u);
   EXPECT_EQ(header.initiator, inbox.a.id());
   EXPECT_EQ(header.length, 5u);
-  EXPECT_EQ(inbox.text(event).substr(sizeof header), "hello");
+  EXPECT_EQ(inbox.text(event).substr(event.head), "hello");
   // A receive cannot be appended any more.
   inbox.receive_into(tagged(2, 9));
   EXPECT_EQ(inbox.b.next().value().rc, Rc::kPtlteSwManaged);
@@ -328,11 +329,12 @@ TEST(Portal, AFullEventQueueDisablesThePortal) {
   std::array<char, 8> space{};
   portal.append(List::kPriority, b.entry_for(overflow(1, 0), space));
   const std::string text = "x";
-  EXPECT_EQ(a.result_of(a.put_to(b.at(0), text)), Rc::kOk);
-  EXPECT_EQ(a.result_of(a.put_to(b.at(0), text)), Rc::kOk);
-  EXPECT_EQ(a.result_of(a.put_to(b.at(0), text)), Rc::kPtDisabled);
-  b.next();
-  b.next();
+  int taken = 0;
+  Rc rc;
+  while ((rc = a.result_of(a.put_to(b.at(0), text))) == Rc::kOk) ++taken;
+  EXPECT_EQ(rc, Rc::kPtDisabled);
+  EXPECT_TRUE(Host::is_soft ? taken == 2 : taken > 2) << taken;
+  for (int i = 0; i < taken; ++i) EXPECT_EQ(b.next().value().type, EventType::kPut);
   const Event event = b.next().value();
   EXPECT_EQ(event.type, EventType::kStateChange) << "for which a place was reserved";
   EXPECT_EQ(event.reason, Reason::kEqFull);

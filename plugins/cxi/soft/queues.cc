@@ -107,7 +107,6 @@ void SoftTriggerQueue::fire(const Trigger &trigger) {
     case Trigger::Kind::kEvent:
       static_cast<EventRing *>(trigger.eq)
           ->post({.type = EventType::kTriggered,
-                  .user_ptr = trigger.transfer.user_ptr,
                   .counter = trigger.counter,
                   .threshold = trigger.threshold});
       return;

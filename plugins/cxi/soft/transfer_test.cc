@@ -84,7 +84,7 @@ TEST(Transfer, AFullQueueTakesNoMore) {
   Pair p;
   int taken = 0;
   while (p.a.queue->post(p.a.put_to({99, 1, 3}, p.out)) == 0) ++taken;
-  EXPECT_EQ(taken, 16);
+  EXPECT_TRUE(Host::is_soft ? taken == 16 : taken > 16) << taken;
   EXPECT_EQ(p.a.queue->fence(), -FI_EAGAIN);
   p.a.queue->flush();
   for (int i = 0; i < taken; ++i) EXPECT_EQ(p.a.ack().value().rc, Rc::kUndeliverable);
@@ -103,6 +103,7 @@ TEST(Transfer, InlineBytesAreCopiedByTheCall) {
   const Bytes sent = std::exchange(p.out, Bytes{});
   p.a.queue->flush();
   EXPECT_EQ(p.in, sent);
+  if (!Host::is_soft) return;  // other bytes are read from where they are
   const std::array<uint8_t, kMaxInline + 1> large{};
   put.inline_bytes = large.data();
   put.length = large.size();
@@ -181,6 +182,7 @@ TEST(Transfer, MemoryThatIsNotMappedIsNotTouched) {
 
 // What a sender of long messages offers: their bytes, for as long as they are under way.
 TEST(Transfer, AnEntryOfTheWholeContextGivesWhatIsMappedForPeers) {
+  if (!Host::is_soft) GTEST_SKIP() << "there it gives all that is mapped";
   Pair p;
   Portal &portal = p.b.open_portal(255, {});
   Entry entry = region(1, 0);

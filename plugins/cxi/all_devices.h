@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// AllDevices: the NICs that the provider offers: those of the hardware, and those in software.
+//
+// Example:
+//    inline Result<std::unique_ptr<Devices>> software_alone() {
+//      WEFT_TRY(std::unique_ptr<SoftDevices> soft, SoftDevices::make({}));
+//      return std::make_unique<AllDevices>(nullptr, std::move(soft));
+//    }
+//
+// The name and the address of a NIC are those of the first that has them. Not for which of them an
+// application may have: provider.cc.
+#ifndef WEFT_PLUGINS_CXI_ALL_DEVICES_H
+#define WEFT_PLUGINS_CXI_ALL_DEVICES_H
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "plugins/cxi/nic/device.h"
+#include "plugins/cxi/settings.h"
+
+namespace weft::cxi {
+
+class AllDevices final : public Devices {
+ public:
+  // Either may be null.
+  AllDevices(std::unique_ptr<Devices> hardware, std::unique_ptr<Devices> software)
+      : hardware_(std::move(hardware)), software_(std::move(software)) {}
+  // Those in software are for hosts without a card, unless the settings name them.
+  static Result<std::unique_ptr<AllDevices>> make(const Settings &settings);
+
+  // ---- Devices ----
+  std::vector<DeviceFacts> list() const override;
+  Result<std::shared_ptr<Device>> open(std::string_view name) override;
+
+ private:
+  const std::unique_ptr<Devices> hardware_, software_;
+};
+
+}  // namespace weft::cxi
+
+#endif
