@@ -325,104 +325,130 @@ TEST(Group, StrangersAreIgnored) {
   }
 }
 
-// Several groups over the same members and others, with up to eight operations each under way; and
-// in every fourth seed a member dies.
+// Several groups over the same members, with up to eight operations each under way. Some members
+// leave as soon as they are done, while others still wait for their results; and in every fourth
+// seed a member dies.
+class RandomGroups {
+ public:
+  RandomGroups(uint64_t seed, sdk::Scenario &scenario)
+      : random_(seed),
+        members_(1 + random_() % (seed % 25 == 0 ? 1000 : 40)),
+        operations_(members_ > 100 ? 5 : random_() % 40),
+        dies_(seed % 4 == 3 && members_ > 1),
+        leaves_(random_() % 2 != 0),
+        victim_(random_() % members_),
+        simulation_(seed, members_) {
+    simulation_.set_longest(random_() % 3 == 0 ? 100 * kMillisecond : 50 * kMicrosecond);
+    const size_t groups = members_ > 100 ? 1 : 1 + random_() % 3;
+    progress_.assign(groups, std::vector<Progress>(members_));
+    dies_after_ = 1 + random_() % (operations_ * members_ + 1);
+    scenario.add("%zu members, %zu groups, %zu operations, %zu dies: %d, leave: %d", members_,
+                 groups, operations_, victim_, int(dies_), int(leaves_));
+  }
+  void run() {
+    join();
+    for (int round = 0; round < 200'000 && !all_done(); ++round) {
+      for (int k = 0; k < 20; ++k) step();
+      pass(random_() % (20 * kMicrosecond));
+      if (round % 100 == 99) pass(50 * kMillisecond);
+    }
+    ASSERT_TRUE(all_done());
+    pass(20 * kSecond);
+    for (size_t g = 0; g < progress_.size(); ++g)
+      for (size_t i = 0; i < members_; ++i)
+        if (simulation_.at(i).alive) check(g, i);
+  }
+
+ private:
+  struct Progress {
+    uint64_t id = 0;
+    size_t started = 0;
+    bool refused = false, left = false;
+  };
+
+  void pass(uint64_t ns) {
+    simulation_.run_until([] { return false; }, ns);
+  }
+  // Each member joins in the same order, at a time of its own.
+  void join() {
+    std::vector<uint32_t> roots;
+    for (size_t g = 0; g < progress_.size(); ++g)
+      roots.push_back(random_() % 2 != 0 ? 0 : uint32_t(random_() % members_));
+    std::vector<size_t> order(members_);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random_);
+    for (const size_t i : order) {
+      for (size_t g = 0; g < progress_.size(); ++g)
+        progress_[g][i].id = simulation_.join(i, roots[g]);
+      if (random_() % 8 == 0) pass(random_() % (50 * kMillisecond));
+    }
+    for (const auto &group : progress_) {
+      std::vector<uint64_t> ids;
+      for (const Progress &one : group) ids.push_back(one.id);
+      ASSERT_TRUE(simulation_.run_until([&] { return simulation_.joined(ids); }));
+    }
+  }
+  // Starts an operation of some member, as far as the window allows.
+  void step() {
+    const size_t g = random_() % progress_.size(), i = random_() % members_;
+    Progress &own = progress_[g][i];
+    if (!simulation_.at(i).alive || own.refused || own.left) return;
+    if (own.started == operations_) {
+      if (!leaves_ || simulation_.count(i, own.id) != operations_) return;
+      simulation_.leave(i, own.id);
+      own.left = true;
+      return;
+    }
+    const int rc =
+        simulation_.start(i, own.id, number(int64_t(i + own.started + 1000 * g)), own.started);
+    ASSERT_TRUE(rc == 0 || rc == -FI_EAGAIN || rc == -FI_ENOTCONN) << rc;
+    own.refused = rc == -FI_ENOTCONN;
+    if (rc != 0) return;
+    ++own.started;
+    if (++steps_ != dies_after_ || !dies_) return;
+    simulation_.kill(victim_);
+    dead_ = true;
+  }
+  bool done(size_t g, size_t i) {
+    const Progress &own = progress_[g][i];
+    return !simulation_.at(i).alive || own.refused ||
+           (own.started == operations_ && simulation_.count(i, own.id) == operations_);
+  }
+  bool all_done() {
+    for (size_t g = 0; g < progress_.size(); ++g)
+      for (size_t i = 0; i < members_; ++i)
+        if (!done(g, i)) return false;
+    return true;
+  }
+  void check(size_t g, size_t i) {
+    const Progress &own = progress_[g][i];
+    ASSERT_EQ(simulation_.count(i, own.id), own.started) << "none hangs";
+    ASSERT_TRUE(dead_ || !own.refused);
+    for (const Ended &one : simulation_.at(i).ended[own.id]) {
+      const auto n = int64_t(members_);
+      if (one.failure == Failure::kNone) {
+        ASSERT_EQ(value_of(one.result), n * (n - 1) / 2 + n * int64_t(one.token + 1000 * g));
+      } else {
+        ASSERT_TRUE(dead_);
+        ASSERT_EQ(one.failure, Failure::kGone);
+      }
+    }
+  }
+
+  std::mt19937_64 random_;
+  const size_t members_, operations_;
+  const bool dies_, leaves_;
+  const size_t victim_;
+  Simulation simulation_;
+  std::vector<std::vector<Progress>> progress_;
+  size_t dies_after_ = 0, steps_ = 0;
+  bool dead_ = false;
+};
+
 TEST(Group, Seeds) {
   sdk::run_seeds(
-      "Group.Seeds", {.usual = 200, .sanitized = 20}, [](uint64_t seed, sdk::Scenario &scenario) {
-        std::mt19937_64 random(seed);
-        const size_t members = 1 + random() % (seed % 25 == 0 ? 1000 : 40);
-        const size_t groups = members > 100 ? 1 : 1 + random() % 3;
-        const size_t operations = members > 100 ? 5 : random() % 40;
-        const bool dies = seed % 4 == 3 && members > 1;
-        Simulation simulation(seed, members);
-        simulation.set_longest(random() % 3 == 0 ? 100 * kMillisecond : 50 * kMicrosecond);
-        const size_t victim = random() % members;
-        const bool leaves = random() % 2 != 0;
-        scenario.add("%zu members, %zu groups, %zu operations, %zu dies: %d, leave: %d", members,
-                     groups, operations, victim, int(dies), int(leaves));
-        std::vector<uint32_t> roots;
-        for (size_t g = 0; g < groups; ++g)
-          roots.push_back(random() % 2 != 0 ? 0 : uint32_t(random() % members));
-        // Each member joins in the same order, at a time of its own.
-        std::vector<std::vector<uint64_t>> ids(groups, std::vector<uint64_t>(members));
-        std::vector<size_t> order(members);
-        std::iota(order.begin(), order.end(), 0);
-        std::shuffle(order.begin(), order.end(), random);
-        for (const size_t i : order) {
-          for (size_t g = 0; g < groups; ++g) ids[g][i] = simulation.join(i, roots[g]);
-          if (random() % 8 == 0)
-            simulation.run_until([] { return false; }, random() % (50 * kMillisecond));
-        }
-        for (size_t g = 0; g < groups; ++g)
-          ASSERT_TRUE(simulation.run_until([&] { return simulation.joined(ids[g]); }));
-
-        struct Progress {
-          size_t started = 0;
-          bool refused = false, left = false;
-        };
-        std::vector<std::vector<Progress>> progress(groups, std::vector<Progress>(members));
-        const size_t dies_after = random() % (operations * members + 1);
-        size_t steps = 0;
-        bool dead = false;
-        // Starts some operation of some member, as far as the window allows.
-        const auto step = [&] {
-          const size_t g = random() % groups, i = random() % members;
-          Progress &own = progress[g][i];
-          if (!simulation.at(i).alive || own.refused || own.left) return;
-          if (own.started == operations) {
-            // Some leave as soon as they are done, while others still wait for their results.
-            if (leaves && simulation.count(i, ids[g][i]) == operations) {
-              simulation.leave(i, ids[g][i]);
-              own.left = true;
-            }
-            return;
-          }
-          const int rc = simulation.start(i, ids[g][i], number(int64_t(i + own.started + 1000 * g)),
-                                          own.started);
-          if (rc == 0) ++own.started;
-          if (rc == -FI_ENOTCONN) own.refused = true;
-          ASSERT_TRUE(rc == 0 || rc == -FI_EAGAIN || rc == -FI_ENOTCONN) << rc;
-          if (rc == 0 && ++steps == dies_after && dies) {
-            simulation.kill(victim);
-            dead = true;
-          }
-        };
-        const auto done = [&](size_t g, size_t i) {
-          const Progress &own = progress[g][i];
-          return !simulation.at(i).alive || own.refused ||
-                 (own.started == operations && simulation.count(i, ids[g][i]) == operations);
-        };
-        const auto all_done = [&] {
-          for (size_t g = 0; g < groups; ++g)
-            for (size_t i = 0; i < members; ++i)
-              if (!done(g, i)) return false;
-          return true;
-        };
-        for (int round = 0; round < 200'000 && !all_done(); ++round) {
-          for (int k = 0; k < 20; ++k) step();
-          simulation.run_until([] { return false; }, random() % (20 * kMicrosecond));
-          if (round % 100 == 99) simulation.run_until([] { return false; }, 50 * kMillisecond);
-        }
-        ASSERT_TRUE(all_done());
-        simulation.run_until([] { return false; }, 20 * kSecond);
-        for (size_t g = 0; g < groups; ++g)
-          for (size_t i = 0; i < members; ++i) {
-            if (!simulation.at(i).alive) continue;
-            ASSERT_EQ(simulation.count(i, ids[g][i]), progress[g][i].started) << "none hangs";
-            ASSERT_TRUE(dead || !progress[g][i].refused);
-            for (const Ended &one : simulation.at(i).ended[ids[g][i]]) {
-              const auto n = int64_t(members);
-              if (one.failure == Failure::kNone) {
-                ASSERT_EQ(value_of(one.result),
-                          n * (n - 1) / 2 + n * int64_t(one.token + 1000 * g));
-              } else {
-                ASSERT_TRUE(dead);
-                ASSERT_EQ(one.failure, Failure::kGone);
-              }
-            }
-          }
-      });
+      "Group.Seeds", {.usual = 200, .sanitized = 20},
+      [](uint64_t seed, sdk::Scenario &scenario) { RandomGroups(seed, scenario).run(); });
 }
 
 }  // namespace
