@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "plugins/cxi/soft/devices.h"
@@ -128,6 +130,45 @@ TEST(Hosts, BothMayCallAtTheSameTime) {
   }
   EXPECT_EQ(in_a, out);
   EXPECT_EQ(in_b, out);
+}
+
+// Threads that send and poll at the same time, to processes that come and go.
+TEST(Hosts, ThreadsMayPollTogether) {
+  const FarHost here, far;
+  HostsOptions options;
+  options.timeout_ms = 100;  // ticks often; nobody is silent on a loopback
+  Node a = here.process(5, kVni, options);
+  std::vector<uint8_t> there(1000);
+  const std::vector<uint8_t> out = pattern(1000);
+  std::atomic<bool> is_over{false};
+  std::thread other([&] {
+    while (!is_over) a.neighbours->poll();
+  });
+  for (Pid pid = 1; pid < 5; ++pid) {
+    Node b = far.process(pid);
+    b.append(region(1, 0), there);
+    std::atomic<bool> is_done{false};
+    std::thread target([&] {
+      while (!is_done) {
+        b.neighbours->poll();
+        while (Process::take(*b.events)) {
+        }
+      }
+    });
+    for (int i = 0; i < 100; ++i) {
+      a.start(Op::kPut, far.at(pid), out);
+      a.start(Op::kPut, far.at(Pid(pid + 100)), out);
+      std::array<Rc, 2> got = {a.result(), a.result()};
+      std::ranges::sort(got);
+      EXPECT_EQ(got[0], Rc::kOk);
+      EXPECT_EQ(got[1], Rc::kPtlteNotFound);
+    }
+    is_done = true;
+    target.join();
+  }
+  is_over = true;
+  other.join();
+  EXPECT_EQ(there, out);
 }
 
 TEST(Hosts, ItSaysWhatIsMissing) {

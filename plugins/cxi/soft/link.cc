@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/cxi/soft/link.h"
 
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -23,10 +22,6 @@ bool Link::open(sdk::UniqueFd fd, int epoll) {
   fd_ = std::move(fd);
   epoll_ = epoll;
   return true;
-}
-
-bool Link::is_quiet() const {
-  return watched_ == EPOLLIN;
 }
 
 bool Link::read() {

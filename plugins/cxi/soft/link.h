@@ -10,6 +10,7 @@
 #ifndef WEFT_PLUGINS_CXI_SOFT_LINK_H
 #define WEFT_PLUGINS_CXI_SOFT_LINK_H
 
+#include <sys/epoll.h>
 #include <weft/sdk/unique_fd.h>
 
 #include <cstddef>
@@ -33,7 +34,7 @@ class Link {
   bool read();   // false: it is over
   bool write();  // false: it is over
   // Whether it waits for nothing but input.
-  bool is_quiet() const;
+  bool is_quiet() const { return watched_ == EPOLLIN; }
   int fd() const { return fd_.get(); }
 
   PeerStream stream;
