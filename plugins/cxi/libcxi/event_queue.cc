@@ -18,15 +18,15 @@ namespace {
 
 constexpr size_t kRingPage = 4096;
 constexpr size_t kKept = 256;  // events that are acknowledged, and kept all the same
-constexpr size_t kMostPlaces = size_t{1} << 24;  // of an event queue; more is a mistake
+constexpr size_t kMostEventPlaces = size_t{1} << 24;  // of an event queue; more is a mistake
 
 }  // namespace
 
 Result<std::unique_ptr<LibcxiEventQueue>> LibcxiEventQueue::open(LibcxiLni &lni,
                                                                  const EventQueueOptions &options) {
-  if (options.places > kMostPlaces)
+  if (options.places > kMostEventPlaces)
     return fail(FI_EINVAL, "cxi: an event queue of %zu places: at most %zu", options.places,
-                kMostPlaces);
+                kMostEventPlaces);
   if (options.reserved >= options.places)
     return fail(FI_ENOSPC, "cxi: an event queue of %zu places cannot reserve %zu", options.places,
                 options.reserved);

@@ -11,7 +11,7 @@ namespace weft::cxi {
 namespace {
 
 // An operation has up to 32 slots of 32 bytes; most have fewer.
-constexpr size_t kPlacesPerOperation = 4, kFewestPlaces = 64, kMostPlaces = size_t{1} << 16;
+constexpr size_t kCommandsPerOperation = 4, kFewestCommands = 64, kMostCommands = size_t{1} << 16;
 constexpr unsigned kTriggerCommands = 4096;
 constexpr unsigned kSeldom = 2;  // the NIC tells what it has read now and then, and when it is done
 
@@ -57,7 +57,7 @@ Result<std::unique_ptr<LibcxiTransmitQueue>> LibcxiTransmitQueue::open(LibcxiLni
   std::unique_ptr<LibcxiTransmitQueue> queue(new LibcxiTransmitQueue(lni));
   WEFT_TRY(const unsigned number, lni.lcid(profile, false));
   const size_t places =
-      std::clamp(std::bit_ceil(depth * kPlacesPerOperation), kFewestPlaces, kMostPlaces);
+      std::clamp(std::bit_ceil(depth * kCommandsPerOperation), kFewestCommands, kMostCommands);
   const abi::CommandQueueOptions options{.count = unsigned(places),
                                          .policy = kSeldom,
                                          .flags = abi::CommandQueueOptions::kTransmit,
