@@ -53,6 +53,7 @@ Result<sdk::InfoList> CxiProvider::getinfo(const sdk::GetinfoQuery &query) {
         settings_.is_soft
             ? "cxi: no NIC is left by FI_CXI_DEVICE_NAME"
             : "cxi: there is no Slingshot card, and NICs in software are off (FI_CXI_SOFT)");
+  WEFT_CHECK(check_compat(query.hints, settings_));
   WEFT_TRY(const AskedPlaces asked, asked_places(query, devices));
   sdk::InfoList list(instance_->core);
   std::optional<Error> locked;  // why a NIC that was asked for is left out

@@ -157,6 +157,10 @@ inline constexpr weft_param kAll[] = {
     sdk::bool_param("disable_dmabuf_rocr", "0", "no DMA-buf for ROCR memory"),
     sdk::size_param("safe_devmem_copy_threshold", "4096",
                     "bytes of GPU memory that the processor copies, at most", 0, 1 << 30),
+    sdk::int_param("compat", "1",
+                   "values of FI_ADDR_CXI and FI_PROTO_CXI from before they were libfabric's "
+                   "(FI_ADDR_OPX, FI_PROTO_OPX): 0: never; 1: for who asks for them; 2: no others",
+                   0, 2),
     // Older names.
     sdk::int_param("oflow_buf_count", "-1", "the older name of oflow_buf_min_posted", -1, 1024),
     sdk::int_param("req_buf_max_count", "-1", "the older name of req_buf_max_cached", -1, 8192),

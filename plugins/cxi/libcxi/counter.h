@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 
 #include "plugins/cxi/libcxi/lni.h"
 
@@ -39,6 +40,7 @@ class LibcxiCounter final : public Counter {
   void set(std::optional<uint64_t> success, std::optional<uint64_t> failure) override;
   void write_back_to(uint64_t *word) override;
   void request_write_back() override;
+  std::span<uint8_t> registers() override { return {counter_->doorbell, abi::kRegisters}; }
   void cancel() override;
 
  private:
