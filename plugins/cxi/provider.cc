@@ -79,7 +79,7 @@ Result<Settings> settings_of(const weft_instance *instance) {
 
 Result<std::unique_ptr<CxiProvider>> CxiProvider::create(const weft_instance *instance) {
   WEFT_TRY(Settings settings, settings_of(instance));
-  WEFT_TRY(std::shared_ptr<Devices> devices, AllDevices::make(settings));
+  WEFT_TRY(std::shared_ptr<AllDevices> devices, AllDevices::make(settings));
   return std::make_unique<CxiProvider>(instance, std::move(settings), std::move(devices));
 }
 
@@ -118,7 +118,8 @@ Result<void> CxiProvider::explain(const sdk::LineSink &line) {
   for (const DeviceFacts &facts : usable())
     line("%s: NIC 0x%x, %s", facts.name.c_str(), facts.nid,
          facts.is_software ? "in software: for development, not for speed" : "Cassini");
-  if (usable().empty()) line("no NIC: see FI_CXI_SOFT and FI_CXI_DEVICE_NAME");
+  for (const std::string &note : devices_->notes()) line("%s", note.c_str());
+  if (usable().empty()) line("no NIC: see FI_CXI_LIBCXI, FI_CXI_SOFT and FI_CXI_DEVICE_NAME");
   return {};
 }
 
