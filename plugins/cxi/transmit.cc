@@ -100,7 +100,14 @@ void Transmit::close() {
 
 // ---- calls ----
 
+bool Transmit::is_saturated() {
+  saturated_ |= events_->take_saturation();
+  if (saturated_ && events_->peek(0) == nullptr) saturated_ = false;
+  return saturated_;
+}
+
 Transmit::Op *Transmit::take() {
+  if (is_saturated()) return nullptr;
   Op *const op = ops_.take();
   if (op == nullptr) return nullptr;
   op->is_message = op->is_rendezvous = op->is_inject = false;

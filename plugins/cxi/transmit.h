@@ -82,7 +82,8 @@ class Transmit final : private sdk::Handler {
   void set_retry_time(uint64_t ns) { retry_time_ns_ = ns; }
 
   // ---- for calls of the application ----
-  // Null: as many as the limit are under way.
+  // Null: as many as the limit are under way, or the NIC has told so much that it is to be read
+  // first (FI_CXI_CQ_FILL_PERCENT).
   Op *take();
   void give(Op &op);
   // Numbers of long messages, whose bytes the target may read from now on. False: none is free.
@@ -130,6 +131,7 @@ class Transmit final : private sdk::Handler {
   void complete(Op &op);
   void complete_deferred(Op &op);
   int start(Op &op);
+  bool is_saturated();
   bool use(const Profile &profile);  // from now on; false: the service does not allow it
   Parked &park(const Peer &peer);
   void on_refused(Op &op);
@@ -153,7 +155,8 @@ class Transmit final : private sdk::Handler {
   std::unique_ptr<Portal> source_, done_;
   uint64_t sequence_ = 0;
   size_t injected_ = 0;
-  size_t waiting_ = 0;  // of all parked peers
+  bool saturated_ = false;  // events_, until all of them are read
+  size_t waiting_ = 0;      // of all parked peers
   std::unordered_map<uint64_t, Parked> parked_;
   // Long messages by number, and which numbers are free.
   std::vector<Op *> long_, transactions_;
