@@ -58,6 +58,7 @@ class Transmit final : private sdk::Handler {
     bool is_deferred = false;          // a counter starts it
     sdk::Cntr *completion = nullptr;   // of that
     bool writes_back = false;          // which is written to the application's memory, too
+    bool is_counted = false;           // by the NIC, when it is acknowledged
     Memory window;                     // of a long message: what its target may read
     uint32_t number = 0;               // of a long message, or of a transaction
     uint64_t sequence = 0;             // of posting
@@ -92,6 +93,10 @@ class Transmit final : private sdk::Handler {
   // Starts it, behind all before it; `fence`: when those are done. -FI_EAGAIN: nothing has
   // happened; -FI_EINVAL: the service does not allow its traffic class.
   ssize_t post(Op &op, bool fence);
+  // Lets the NIC raise a counter, if the acknowledgement is the end of the operation.
+  void count_in_nic(Op &op, sdk::Cntr *counter);
+  // Of the endpoint, for what it starts; null: there is none.
+  sdk::Cntr *counter_of(const Op &op) const;
   // A deferred one has not started, and does not any more.
   void drop(Op &op);
   // Whether operations may have it; before fi_enable: not known, so yes.
@@ -129,6 +134,8 @@ class Transmit final : private sdk::Handler {
   void on_event(uint32_t) override {}
   void settle(Op &op);  // completes it, if it is done
   void complete(Op &op);
+  void count(const Op &op, sdk::Cntr &counter);
+  void report(const Op &op);
   void complete_deferred(Op &op);
   int start(Op &op);
   bool is_saturated();

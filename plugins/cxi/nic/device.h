@@ -33,6 +33,7 @@ struct DeviceFacts {
   Nid nid = 0;
   bool is_software = false;
   bool link_up = true;
+  bool counts_successes_alone = false;  // Transfer::counts_failures may be false
   uint32_t network_address =
       0;                        // of software: the IPv4 address where other hosts reach it; 0: none
   uint64_t speed = 0;           // bits per second
