@@ -24,7 +24,9 @@ run() {
   for _ in $(seq 50); do
     timeout 120 "$bin/$program" -p cxi -I 20 "$@" -P 10 0x1 >"$work/client" 2>&1
     client=$?
-    [ $client != 0 ] && kill -0 $server 2>"$work/none" || break
+    if [ $client = 0 ] || ! kill -0 $server 2>"$work/none"; then
+      break
+    fi
   done
   wait $server
   result=$?
