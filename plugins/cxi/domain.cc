@@ -49,6 +49,7 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
       DomainCore(fabric.instance(), base(), settings, regions_),
       regions_(*this, (info.domain_attr->mr_mode & FI_MR_PROV_KEY) != 0),
       fabric_(fabric),
+      settings_(fabric.settings()),
       device_(std::move(device)),
       lni_(std::move(lni)),
       key_(key) {
@@ -58,10 +59,6 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
   regions_.match_events = fabric.settings().mr_match_events;
   regions_.key_cache = fabric.settings().prov_key_cache;
   sdk::fill_tables(*this);
-}
-
-const Settings &Domain::settings() const {
-  return fabric_.settings();
 }
 
 Counters &Domain::counters() {

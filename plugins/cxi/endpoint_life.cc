@@ -61,6 +61,7 @@ CxiEndpoint::CxiEndpoint(Domain &domain, const fi_info &info, Pid pid, void *con
   ports_.lni = &domain.lni();
   ports_.all = domain.all_memory();
   ports_.nid = domain.device().facts().nid;
+  ports_.counts_successes_alone = domain.device().facts().counts_successes_alone;
   ports_.profile = {.vni = domain.vni(), .traffic = path_.traffic};
 }
 

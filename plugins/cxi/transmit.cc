@@ -100,7 +100,14 @@ void Transmit::close() {
 
 // ---- calls ----
 
+bool Transmit::is_saturated() {
+  saturated_ |= events_->take_saturation();
+  if (saturated_ && events_->peek(0) == nullptr) saturated_ = false;
+  return saturated_;
+}
+
 Transmit::Op *Transmit::take() {
+  if (is_saturated()) return nullptr;
   Op *const op = ops_.take();
   if (op == nullptr) return nullptr;
   op->is_message = op->is_rendezvous = op->is_inject = false;
@@ -108,7 +115,7 @@ Transmit::Op *Transmit::take() {
   op->is_deferred = false;
   op->tries = 0;
   op->completion = nullptr;
-  op->writes_back = false;
+  op->writes_back = op->is_counted = false;
   op->number = UINT32_MAX;
   op->rc = Rc::kOk;
   op->transfer = Transfer{};
@@ -116,6 +123,21 @@ Transmit::Op *Transmit::take() {
   op->transfer.user_ptr = reinterpret_cast<uintptr_t>(op);
   op->transfer.initiator = ports_.initiator;
   return op;
+}
+
+sdk::Cntr *Transmit::counter_of(const Op &op) const {
+  return op.is_message ? tx_.send : op.flags & FI_WRITE ? tx_.write : tx_.read;
+}
+
+// A message that is refused goes again, and has not failed.
+void Transmit::count_in_nic(Op &op, sdk::Cntr *counter) {
+  if (counter == nullptr || counter->store() == nullptr) return;
+  if (op.is_message && (op.is_rendezvous || op.wants_match || !ports_.counts_successes_alone))
+    return;
+  op.is_counted = true;
+  op.transfer.counter = &static_cast<NicCounter &>(*counter->store()).counter();
+  op.transfer.counts_bytes = counter->counts_bytes();
+  op.transfer.counts_failures = !op.is_message;
 }
 
 void Transmit::give(Op &op) {
@@ -241,6 +263,7 @@ void Transmit::on_acknowledged(const Event &event) {
   }
   op.acknowledged = true;
   op.rc = event.rc;
+  if (event.type == EventType::kCommandFailure) op.is_counted = false;  // it has not begun
   // The NIC has found the receive by itself.
   if (event.list == List::kPriority) op.matched = true;
   settle(op);
@@ -307,35 +330,41 @@ void Transmit::drop(Op &op) {
 void Transmit::complete_deferred(Op &op) {
   deferred_->on_done(op);
   if (sdk::Cntr *const counter = op.completion) {
-    op.rc == Rc::kOk ? counter->add_events(1, op.length) : counter->add_error();
+    count(op, *counter);
     if (op.writes_back) static_cast<NicCounter &>(*counter->store()).counter().request_write_back();
     counter->users.fetch_sub(1);
   }
-  if (tx_.cq != nullptr && op.rc != Rc::kOk) {
+  report(op);
+  give(op);
+}
+
+// What the NIC has counted is only told.
+void Transmit::count(const Op &op, sdk::Cntr &counter) {
+  if (op.is_counted && (op.rc == Rc::kOk || op.transfer.counts_failures))
+    counter.look();
+  else if (op.rc == Rc::kOk)
+    counter.add_events(1, op.length);
+  else
+    counter.add_error();
+}
+
+void Transmit::report(const Op &op) {
+  if (tx_.cq == nullptr) return;
+  if (op.rc != Rc::kOk)
     tx_.cq->push_error({.context = op.context,
                         .flags = op.flags,
                         .len = op.length,
                         .err = errno_of(op.rc),
                         .prov_errno = int(op.rc)});
-  } else if (tx_.cq != nullptr && op.report) {
+  else if (op.report)
     tx_.cq->push({.context = op.context, .flags = op.flags, .len = op.length});
-  }
-  give(op);
 }
 
 void Transmit::complete(Op &op) {
   if (op.is_deferred) return complete_deferred(op);
   injected_ -= op.is_inject;
-  if (op.rc == Rc::kOk) {
-    tx_.succeed(op.context, op.flags, op.length, op.report);
-  } else {
-    tx_.finish({.context = op.context,
-                .flags = op.flags,
-                .length = op.length,
-                .report = op.report,
-                .err = errno_of(op.rc),
-                .prov_errno = int(op.rc)});
-  }
+  if (sdk::Cntr *const counter = counter_of(op)) count(op, *counter);
+  report(op);
   give(op);
 }
 

@@ -52,6 +52,7 @@ class Cntr final : public Object<Cntr, fid_cntr> {
     changed();
   }
   CntrStore *store() const { return store_.get(); }
+  bool counts_bytes() const { return bytes_; }
   // The store has changed by itself.
   void look() { changed(); }
   std::atomic<size_t> users{0};
