@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-#include <weft/sdk/engine.h>
 
 #include <algorithm>
 #include <array>
@@ -253,33 +252,6 @@ void Neighbours::set_hot(Link &link) {
   hot_[hot_at_] = &link;
 }
 
-bool Neighbours::answer(Link &link) {
-  if (!link.has_input) return true;
-  if (answers_ == Answers::kAtOnce || link.partner == nullptr || !link.has_only_acks())
-    return write_to(link);
-  const bool may_wait = patience_.may_wait();
-  if (patience_.wants_time()) patience_.posted(sdk::now_ns());
-  if (!may_wait) return write_to(link);
-  if (!std::exchange(link.is_late, true)) late_.push_back(&link);
-  has_late_.store(true, std::memory_order_release);
-  return true;
-}
-
-void Neighbours::note_progress() {
-  if (!patience_.pending()) return;
-  const uint64_t now = sdk::now_ns();
-  patience_.progressed(now, patience_.is_late(now) && interruptions_.any());
-}
-
-void Neighbours::write_late() {
-  has_late_.store(false, std::memory_order_release);
-  for (Link *const link : late_) {
-    link->is_late = false;
-    if (std::ranges::find(over_, link) == over_.end() && !write_to(*link)) end(*link);
-  }
-  late_.clear();
-}
-
 void Neighbours::poll_all() {
   epoll_event events[kEvents];
   const int count = ::epoll_wait(epoll_.get(), events, kEvents, 0);
@@ -315,16 +287,6 @@ void Neighbours::push() {
   }
 }
 
-void Neighbours::settle() {
-  if (!has_late_.load(std::memory_order_acquire)) return;
-  const std::unique_lock polling(polling_, std::try_to_lock);
-  if (!polling.owns_lock()) return;  // whoever is inside has just begun, or writes them
-  over_.clear();
-  note_progress();
-  write_late();
-  remove_ended();
-}
-
 void Neighbours::write_marked() {
   {
     const EngineGuard guard(engine_.lock);
@@ -338,15 +300,6 @@ void Neighbours::write_marked() {
     if (!write_to(*link)) end(*link);
   }
   writing_.clear();
-}
-
-// What answers the same process.
-void Neighbours::take_along(Link &link) {
-  Link *const answers = link.partner;
-  if (answers == nullptr || !answers->is_late || !answers->has_only_acks()) return;
-  if (!answers->stream.move_acks(link.stream)) return;
-  link.is_carried = answers->is_carried = true;
-  ++taken_along_;
 }
 
 void Neighbours::accept_all() {
