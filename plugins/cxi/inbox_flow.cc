@@ -199,7 +199,7 @@ void Inbox::on_notify(const Peer &peer, uint32_t drops) {
   if (flow_ == Flow::kRunning && portal_->status().state != PortalState::kDisabled)
     return control_->tell(peer, {ControlType::kResume, 0});
   told_ += drops;
-  senders_.push_back(peer);
+  if (std::ranges::find(senders_, peer) == senders_.end()) senders_.push_back(peer);
   be_patient();
 }
 
