@@ -6,7 +6,6 @@
 #include <weft/sdk/endpoint_number.h>
 
 #include <ctime>
-#include <span>
 #include <string_view>
 
 #include "plugins/cxi/domain.h"
@@ -90,13 +89,14 @@ int set_wb_buffer(struct fid *fid, void *buffer, size_t length) {
   return 0;
 }
 
+// A store to memory tells a NIC in software nothing.
 int get_mmio_addr(struct fid *fid, void **address, size_t *length) {
   NicCounter *const counter = counter_of(fid);
   if (counter == nullptr || address == nullptr || length == nullptr) return -FI_EINVAL;
-  const std::span<uint8_t> registers = counter->counter().registers();
-  if (registers.empty()) return -FI_ENOSYS;
-  *address = registers.data();
-  *length = registers.size();
+  void *const registers = counter->counter().registers();
+  if (registers == nullptr) return -FI_ENOSYS;
+  *address = registers;
+  *length = Counter::kRegisterBytes;
   return 0;
 }
 

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "plugins/cxi/all_devices.h"
 #include "plugins/cxi/auth_key.h"
 #include "plugins/cxi/nic/device.h"
 #include "plugins/cxi/settings.h"
@@ -187,7 +188,7 @@ class CxiProvider {
   Result<fid_fabric *> fabric(const fi_fabric_attr &attr, void *context);
   Result<void> explain(const sdk::LineSink &line);
 
-  CxiProvider(const weft_instance *instance, Settings settings, std::shared_ptr<Devices> devices)
+  CxiProvider(const weft_instance *instance, Settings settings, std::shared_ptr<AllDevices> devices)
       : instance_(instance), settings_(std::move(settings)), devices_(std::move(devices)) {}
 
  private:
@@ -197,7 +198,7 @@ class CxiProvider {
 
   const weft_instance *instance_;
   const Settings settings_;
-  const std::shared_ptr<Devices> devices_;
+  const std::shared_ptr<AllDevices> devices_;
 };
 
 }  // namespace weft::cxi

@@ -176,7 +176,6 @@ enum CounterDoorbell : size_t {
   kAddFailure = 64,
   kResetSuccess = 128,
   kResetFailure = 192,
-  kRegisters = 256,  // bytes of all
 };
 
 // ---- memory ----

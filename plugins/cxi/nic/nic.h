@@ -29,7 +29,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -76,11 +75,11 @@ class Counter {
   // The NIC writes here on each failure, when the value is set, and by request. Null: nowhere.
   virtual void write_back_to(uint64_t *word) = 0;
   virtual void request_write_back() = 0;
-  // The registers, for stores of an application: fi_cxi_ext.h has their places. Empty: a store tells
-  // the NIC nothing.
-  virtual std::span<uint8_t> registers() = 0;
   // Drops the triggered commands that have not fired, without events.
   virtual void cancel() = 0;
+  // Where a store counts by itself, as fi_cxi_ext.h lays it out; null: nowhere.
+  static constexpr size_t kRegisterBytes = 256;
+  virtual void *registers() const { return nullptr; }
 };
 
 struct PortalOptions {

@@ -14,7 +14,6 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <span>
 
 #include "plugins/cxi/nic/nic.h"
 #include "plugins/cxi/soft/engine.h"
@@ -46,7 +45,6 @@ class SoftCounter final : public Counter {
   void set(std::optional<uint64_t> success, std::optional<uint64_t> failure) override;
   void write_back_to(uint64_t *word) override;
   void request_write_back() override;
-  std::span<uint8_t> registers() override { return {}; }
   void cancel() override;
 
  private:
