@@ -31,8 +31,8 @@ Buffers::Buffer *Buffers::take() {
   return (buffers_[number] = std::move(buffer)).get();
 }
 
-bool Buffers::link(Portal &portal) {
-  while (is_short()) {
+bool Buffers::link(Portal &portal, bool one) {
+  while (is_short() && !(one && linked_ != 0)) {
     Buffer *const buffer = take();
     if (buffer == nullptr) return false;
     buffer->is_linked = true;

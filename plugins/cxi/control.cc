@@ -50,7 +50,7 @@ void Control::close() {
 // ---- regions ----
 
 Result<void> Control::linked(const char *what) {
-  return links_.wait(what, [this] { return read_events(); });
+  return links_.wait(what, *writes_, [this] { return read_events(); });
 }
 
 Result<uint16_t> Control::add(WindowUser &user) {

@@ -5,7 +5,7 @@
 // Example:
 //    inline Result<void> open_window(Links &links, Portal &portal, EventQueue &events) {
 //      links.append(portal, Entry{.op_put = true});
-//      return links.wait("a window", [&] {  // every kLink event of this queue is one of ours
+//      return links.wait("a window", portal, [&] {  // every kLink event of this queue is one of ours
 //        const Event *const event = events.peek(0);
 //        if (event == nullptr) return false;
 //        if (event->type == EventType::kLink) links.on_link(*event);
@@ -33,11 +33,11 @@ namespace weft::cxi {
 class Links {
  public:
   // A kLink event follows. One that was refused before stands in nobody's way.
-  void append(Portal &portal, Entry entry) {
+  void append(Portal &portal, Entry entry, List list = List::kPriority) {
     entry.link_disable = false;
     entry.restart_sequence = true;
     ++pending_;
-    portal.append(List::kPriority, entry);
+    portal.append(list, entry);
   }
   void on_link(const Event &event) {
     if (pending_ != 0) --pending_;
@@ -45,7 +45,7 @@ class Links {
   }
   // Whether the NIC has taken all since the last call. `read` reads events; false: there are none.
   template <class F>
-  Result<void> wait(const char *what, F &&read) {
+  Result<void> wait(const char *what, const Portal &portal, F &&read) {
     const uint64_t end = sdk::now_ns() + kPatienceNs;
     while (pending_ != 0) {
       if (read()) continue;
@@ -55,7 +55,10 @@ class Links {
       }
       std::this_thread::yield();
     }
-    if (std::exchange(refused_, 0) == 0) return {};
+    // Messages and receives of all need some, too.
+    const PortalStatus pool = portal.status();
+    const bool is_short = pool.entries_max != 0 && pool.entries_used + kSpare > pool.entries_max;
+    if (std::exchange(refused_, 0) == 0 && !is_short) return {};
     return fail(FI_ENOSPC,
                 "the NIC has no list entry left for %s: close endpoints, regions or receives of "
                 "the processes that use it, or raise the limit of its service (in software: "
@@ -64,6 +67,7 @@ class Links {
   }
 
  private:
+  static constexpr size_t kSpare = 4;
   static constexpr uint64_t kPatienceNs = 1'000'000'000;
   size_t pending_ = 0, refused_ = 0;
 };
