@@ -289,7 +289,14 @@ int DeferredWork::flush(fid_cntr *triggering) {
 void DeferredWork::forget(const Transmit &transmit) {
   if (works_.empty()) return;
   drop_if([&](const Work &one) { return one.transmit == &transmit; });
-  works_.remove_if([&](const Work &one) { return one.transmit == &transmit; });
+}
+
+void DeferredWork::abandon(const Transmit &transmit) {
+  works_.remove_if([&](const Work &one) {
+    if (one.transmit != &transmit) return false;
+    if (one.op->completion != nullptr) one.op->completion->users.fetch_sub(1);
+    return true;
+  });
 }
 
 void DeferredWork::forget(const NicCounter &counter) {

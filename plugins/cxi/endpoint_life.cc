@@ -201,8 +201,10 @@ Result<void> CxiEndpoint::enable() {
   set_enabled();
   domain_.engine().add_poller(*this);
   for (Region *const region : regions_)
-    if (auto linked = region->link(); !linked)
+    if (auto linked = region->link(); !linked) {
       WEFT_WARN(instance(), FI_LOG_MR, "fi_enable: %s", linked.error().text.c_str());
+      region->unlink();
+    }
   return {};
 }
 
@@ -306,6 +308,7 @@ int CxiEndpoint::close() {
     domain_.deferred().forget(transmit_);
     if (enabled()) {
       linger();
+      domain_.deferred().abandon(transmit_);
       for (Region *const region : regions_) region->unlink();
       receiver().visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &message) {
         receiver().forget(message);

@@ -3,6 +3,7 @@
 
 #include <weft/sdk/endpoint_number.h>
 #include <weft/sdk/eq.h>
+#include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
 
 #include <new>
@@ -98,7 +99,7 @@ Entry Region::entry() const {
               .start = reinterpret_cast<uintptr_t>(memory_.iov_base),
               .length = memory_.iov_len,
               .match_bits = is_optimized ? 0 : c_key_ & ~kProviderKey};
-  entry.link_disable = entry.unlink_disable = true;
+  entry.unlink_disable = true;
   entry.comm_disable = !has_events();
   entry.op_put = (access_ & FI_REMOTE_WRITE) != 0;
   entry.op_get = (access_ & FI_REMOTE_READ) != 0;
@@ -125,9 +126,9 @@ void Region::append(Entry entry) {
   Portal &writes = is_optimized ? *write_portal_ : control.writes();
   Portal *const reads = is_optimized ? read_portal_.get() : &control.reads();
   raise(nic_write_ = counter_of(true));
-  if (entry.op_put || entry.op_get) writes.append(List::kPriority, entry);
+  if (entry.op_put || entry.op_get) control.append(writes, entry);
   raise(nic_read_ = counter_of(false));
-  if (entry.op_get && reads != nullptr) reads->append(List::kPriority, entry);
+  if (entry.op_get && reads != nullptr) control.append(*reads, entry);
 }
 
 void Region::withdraw(uint16_t id) {
@@ -159,7 +160,7 @@ Result<void> Region::link() {
     }
   }
   append(entry());
-  if (!writes) return {};
+  if (!writes) return control.linked("a memory region");
   // Writes with remote CQ data are told of.
   WEFT_TRY(solicited_id_, control.add(*this));
   is_solicited_ = true;
@@ -168,8 +169,8 @@ Result<void> Region::link() {
   solicited.match_bits = (c_key_ & ~kProviderKey) | kSolicited;
   solicited.comm_disable = false;
   solicited.op_get = false;
-  control.writes().append(List::kPriority, solicited);
-  return {};
+  control.append(control.writes(), solicited);
+  return control.linked("a memory region");
 }
 
 // The new entry stands behind the old one until that goes, so peers find one at all times.
@@ -180,7 +181,13 @@ void Region::refresh() {
   const uint16_t old = std::exchange(id_, *id);
   old_ = {.id = old, .write = nic_write_, .read = nic_read_};
   append(entry());
-  withdraw(old);
+  const auto linked = endpoint_->control_portals().linked("what counts at a memory region");
+  if (linked) return withdraw(old);
+  WEFT_WARN(instance(), FI_LOG_MR, "%s", linked.error().text.c_str());
+  withdraw(std::exchange(id_, old));
+  nic_write_ = old_.write;
+  nic_read_ = old_.read;
+  old_ = {};
 }
 
 Result<std::unique_ptr<Portal>> Region::open_portal(Index index) {

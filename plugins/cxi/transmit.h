@@ -31,6 +31,7 @@
 
 #include "plugins/cxi/bits.h"
 #include "plugins/cxi/counters.h"
+#include "plugins/cxi/links.h"
 #include "plugins/cxi/ports.h"
 #include "plugins/cxi/settings.h"
 
@@ -120,10 +121,10 @@ class Transmit final : private sdk::Handler {
     Peer peer;
     std::vector<Op *> waiting;  // in order, from `next` on
     size_t next = 0;
-    uint32_t drops = 0;
+    uint32_t drops = 0;  // that it has not been told of
     uint32_t in_flight = 0;
     bool resumes = false;  // its waiting messages go out
-    bool told = false;     // how many it has dropped
+    bool told = false;     // of others: it will say when it is ready
   };
 
   void on_acknowledged(const Event &event);
@@ -139,9 +140,12 @@ class Transmit final : private sdk::Handler {
   void complete_deferred(Op &op);
   int start(Op &op);
   bool is_saturated();
+  Result<void> open_source();
+  Result<void> open_done();
+  bool read_link();
   bool use(const Profile &profile);  // from now on; false: the service does not allow it
   Parked &park(const Peer &peer);
-  void on_refused(Op &op);
+  void on_refused(Op &op, bool counted);
   void on_returned(Parked &parked);
   void go_on(Parked &parked);
 
@@ -160,6 +164,7 @@ class Transmit final : private sdk::Handler {
   std::unique_ptr<TransmitQueue> queue_;
   Profile profile_;  // that the queue has
   std::unique_ptr<Portal> source_, done_;
+  Links links_;
   uint64_t sequence_ = 0;
   size_t injected_ = 0;
   bool saturated_ = false;  // events_, until all of them are read
