@@ -9,16 +9,22 @@ namespace weft::cxi {
 
 Result<std::unique_ptr<AllDevices>> AllDevices::make(const Settings &settings) {
   std::unique_ptr<Devices> hardware, software;
+  std::vector<std::string> notes;
   if (!settings.libcxi.empty()) {
     auto found = LibcxiDevices::make(settings.libcxi);
-    if (found && !(*found)->list().empty()) hardware = std::move(*found);
     // That there is none is no mistake, unless somebody names it.
     if (!found && settings.names_libcxi) return tl::unexpected(found.error());
+    if (found) {
+      notes = (*found)->refusals();
+      if (!(*found)->list().empty()) hardware = std::move(*found);
+    } else if (found.error().code != FI_ENODATA) {
+      notes.push_back(found.error().text);
+    }
   }
   if (settings.is_soft && (hardware == nullptr || !settings.soft_devices.empty())) {
     WEFT_TRY(software, SoftDevices::make(settings.soft_devices, settings.soft));
   }
-  return std::make_unique<AllDevices>(std::move(hardware), std::move(software));
+  return std::make_unique<AllDevices>(std::move(hardware), std::move(software), std::move(notes));
 }
 
 std::vector<DeviceFacts> AllDevices::list() const {

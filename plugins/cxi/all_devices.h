@@ -12,8 +12,8 @@
 #ifndef WEFT_PLUGINS_CXI_ALL_DEVICES_H
 #define WEFT_PLUGINS_CXI_ALL_DEVICES_H
 
-#include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,10 +25,14 @@ namespace weft::cxi {
 class AllDevices final : public Devices {
  public:
   // Either may be null.
-  AllDevices(std::unique_ptr<Devices> hardware, std::unique_ptr<Devices> software)
-      : hardware_(std::move(hardware)), software_(std::move(software)) {}
+  AllDevices(std::unique_ptr<Devices> hardware, std::unique_ptr<Devices> software,
+             std::vector<std::string> notes = {})
+      : hardware_(std::move(hardware)), software_(std::move(software)), notes_(std::move(notes)) {}
   // Those in software are for hosts without a card, unless the settings name them.
   static Result<std::unique_ptr<AllDevices>> make(const Settings &settings);
+
+  // What was found and is not used, one line each.
+  const std::vector<std::string> &notes() const { return notes_; }
 
   // ---- Devices ----
   std::vector<DeviceFacts> list() const override;
@@ -36,6 +40,7 @@ class AllDevices final : public Devices {
 
  private:
   const std::unique_ptr<Devices> hardware_, software_;
+  const std::vector<std::string> notes_;
 };
 
 }  // namespace weft::cxi

@@ -467,6 +467,10 @@ TEST(CxiCollective, OperationsAreRefused) {
   EXPECT_EQ(fi_barrier2(ep, at, FI_MORE, nullptr), -FI_EBADFLAGS);
   EXPECT_EQ(fi_alltoall(ep, data, 1, nullptr, result, nullptr, at, FI_INT64, 0, nullptr),
             -FI_ENOSYS);
+  fid_ep *alias = nullptr;
+  ASSERT_EQ(fi_ep_alias(ep, &alias, FI_TRANSMIT), 0);
+  EXPECT_EQ(fi_barrier2(alias, at, FI_MORE, nullptr), -FI_EBADFLAGS) << "as its endpoint";
+  EXPECT_EQ(fi_close(&alias->fid), 0);
   EXPECT_EQ(fi_close(&ep->fid), -FI_EBUSY) << "it has a group";
 }
 

@@ -153,6 +153,38 @@ TEST(CxiParameters, WithoutItMemoryIsAllocated) {
       ask([](fi_info &hints) { hints.domain_attr->mr_mode = FI_MR_ENDPOINT; }, with(FI_RMA)));
 }
 
+// ---- values of before ----
+
+void older(fi_info &hints) {
+  hints.addr_format = FI_ADDR_OPX;
+  hints.ep_attr->protocol = FI_PROTO_OPX;
+}
+
+TEST(CxiCompat, WhoAsksForTheOlderValuesGetsThem) {
+  const Info info = ask(older);
+  ASSERT_TRUE(info);
+  EXPECT_EQ(info->addr_format, uint32_t(FI_ADDR_OPX));
+  EXPECT_EQ(info->ep_attr->protocol, uint32_t(FI_PROTO_OPX));
+  EXPECT_EQ(ask()->addr_format, uint32_t(FI_ADDR_CXI));
+  Options options;
+  options.addr_format = FI_ADDR_OPX;
+  options.protocol = FI_PROTO_OPX;
+  Net net(2, options);
+  net.exchange(0, 1);
+  net.exchange(1, 0, 100'000);
+}
+TEST(CxiCompat, ZeroTurnsThemOff) {
+  if (!in_fresh_process({"FI_CXI_COMPAT=0"})) return;
+  EXPECT_FALSE(ask(older));
+  EXPECT_TRUE(ask());
+}
+TEST(CxiCompat, TwoTurnsTheOthersOff) {
+  if (!in_fresh_process({"FI_CXI_COMPAT=2"})) return;
+  EXPECT_TRUE(ask(older));
+  EXPECT_FALSE(ask([](fi_info &hints) { hints.addr_format = FI_ADDR_CXI; }));
+  EXPECT_FALSE(ask([](fi_info &hints) { hints.ep_attr->protocol = FI_PROTO_CXI_RNR; }));
+}
+
 // ---- hybrid matching, before the NIC must ----
 
 // Messages of a sender and receives, in the order of `receives_first`. What the log says of who
@@ -259,6 +291,14 @@ TEST_F(CxiAlias, HasATrafficClassOfItsOwn) {
   EXPECT_NE(fi_set_val(w.net[0].ep.fid(), FI_OPT_CXI_SET_TCLASS, &tclass), 0)
       << "the endpoint has that of its fi_info";
   must(fi_close(&alias->fid));
+}
+
+TEST(CxiVector, MayBeSymmetric) {
+  Options options = with(FI_SOURCE);
+  options.av_type = FI_AV_TABLE;
+  options.av_flags = FI_SYMMETRIC;
+  Net net(3, options);
+  for (size_t i = 0; i < 3; ++i) net.exchange(i, (i + 1) % 3);
 }
 
 TEST_F(CxiAlias, AnEndpointHasTheClassThatWasAskedFor) {

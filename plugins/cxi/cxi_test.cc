@@ -218,6 +218,12 @@ TEST(CxiExtensions, ACounterIsWrittenBack) {
   must(fi_open_ops(&counter->fid, FI_CXI_COUNTER_OPS, 0, reinterpret_cast<void **>(&ops), nullptr));
   void *other = nullptr;
   EXPECT_EQ(fi_open_ops(&counter->fid, "cxi_other", 0, &other, nullptr), -FI_EINVAL);
+  // Only the hardware has registers: neither a NIC in software nor a double sees what others store.
+  void *registers = nullptr;
+  size_t length = 0;
+  EXPECT_EQ(ops->get_mmio_addr(&counter->fid, nullptr, &length), -FI_EINVAL);
+  EXPECT_EQ(ops->get_mmio_addr(&counter->fid, &registers, &length), -FI_ENOSYS);
+  EXPECT_EQ(registers, nullptr);
   alignas(8) uint64_t word = 0;
   EXPECT_EQ(ops->set_wb_buffer(&counter->fid, &word, 4), -FI_EINVAL);
   must(ops->set_wb_buffer(&counter->fid, &word, 8));

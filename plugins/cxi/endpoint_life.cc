@@ -44,7 +44,7 @@ CxiEndpoint::CxiEndpoint(Domain &domain, const fi_info &info, Pid pid, void *con
                    .max_msg_size = kMaxMessageSize,
                    .atomic_size = kAtomicSize}),
       domain_(domain),
-      addr_format_(info.addr_format),
+      addr_format_(info.addr_format == FI_ADDR_OPX ? uint32_t(FI_ADDR_CXI) : info.addr_format),
       path_(path_of(info)),
       protocol_(is_rnr(info) ? Protocol::rnr(domain.vni()) : Protocol()),
       wanted_pid_(pid),
@@ -130,8 +130,7 @@ int CxiEndpoint::set_value(Path &path, const fi_fid_var *var) {
     const auto traffic = traffic_of(*static_cast<const uint32_t *>(var->val));
     if (!traffic) return -FI_EINVAL;
     const sdk::Guard guard(lock());
-    if (!transmit_.allows({ports_.profile.vni, *traffic, ProfileType::kDefault}))
-      return -FI_EINVAL;
+    if (!transmit_.allows({ports_.profile.vni, *traffic, ProfileType::kDefault})) return -FI_EINVAL;
     path.traffic = *traffic;
     return 0;
   }

@@ -90,8 +90,14 @@ int set_wb_buffer(struct fid *fid, void *buffer, size_t length) {
 }
 
 // A store to memory tells a NIC in software nothing.
-int get_mmio_addr(struct fid *, void **, size_t *) {
-  return -FI_ENOSYS;
+int get_mmio_addr(struct fid *fid, void **address, size_t *length) {
+  NicCounter *const counter = counter_of(fid);
+  if (counter == nullptr || address == nullptr || length == nullptr) return -FI_EINVAL;
+  void *const registers = counter->counter().registers();
+  if (registers == nullptr) return -FI_ENOSYS;
+  *address = registers;
+  *length = Counter::kRegisterBytes;
+  return 0;
 }
 
 }  // namespace

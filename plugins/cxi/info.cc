@@ -118,6 +118,13 @@ bool asks_for_rnr(const fi_info *hints) {
          hints->ep_attr->protocol == FI_PROTO_CXI_RNR;
 }
 
+// The values from before FI_ADDR_CXI and FI_PROTO_CXI were libfabric's (fi_cxi.7, FI_CXI_COMPAT).
+bool asks_for_older(const fi_info *hints) {
+  return hints != nullptr &&
+         (hints->addr_format == FI_ADDR_OPX ||
+          (hints->ep_attr != nullptr && hints->ep_attr->protocol == FI_PROTO_OPX));
+}
+
 // Memory modes mean something only where peers reach memory.
 bool uses_regions(const fi_info *hints) {
   return hints == nullptr || hints->caps == 0 || (hints->caps & kAccessCaps) != 0;
@@ -169,10 +176,11 @@ void fill_domain(fi_domain_attr &domain, const sdk::GetinfoQuery &query, const K
 Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &asked,
                   const sdk::GetinfoQuery &query, const Settings &settings, const Kind &kind) {
   const bool rnr = asks_for_rnr(query.hints);
+  const bool older = asks_for_older(query.hints) || settings.compat == Settings::Compat::kAlways;
   // A message that has to be sent again comes behind those after it.
   const uint64_t order = rnr ? kOrder & ~uint64_t(FI_ORDER_SAS) : kOrder;
   info.caps = kTxCaps | kRxCaps | kDomainCaps;
-  info.addr_format = FI_ADDR_CXI;
+  info.addr_format = older ? FI_ADDR_OPX : FI_ADDR_CXI;
   WEFT_CHECK(sdk::set_info_address(info.src_addr, info.src_addrlen, FI_ADDR_CXI,
                                    address_of({facts.nid, asked.own_pid})));
   if (asked.dest)
@@ -198,7 +206,7 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &as
 
   fi_ep_attr &ep = *info.ep_attr;
   ep.type = FI_EP_RDM;
-  ep.protocol = rnr ? FI_PROTO_CXI_RNR : FI_PROTO_CXI;
+  ep.protocol = rnr ? FI_PROTO_CXI_RNR : older ? FI_PROTO_OPX : FI_PROTO_CXI;
   ep.protocol_version = 1;
   ep.max_msg_size = kMaxMessageSize;
   ep.max_order_raw_size = ep.max_order_war_size = ep.max_order_waw_size = SIZE_MAX;
@@ -234,6 +242,14 @@ std::optional<TrafficClass> traffic_of(uint32_t tclass) {
   }
 }
 
+Result<void> check_compat(const fi_info *hints, const Settings &settings) {
+  if (settings.compat == Settings::Compat::kNever && asks_for_older(hints))
+    return fail(FI_ENODATA, "cxi: FI_ADDR_OPX and FI_PROTO_OPX are off (FI_CXI_COMPAT=0)");
+  if (settings.compat == Settings::Compat::kAlways && asks_for_rnr(hints))
+    return fail(FI_ENODATA, "cxi: FI_CXI_COMPAT=2 has no FI_PROTO_CXI_RNR");
+  return {};
+}
+
 Result<AskedPlaces> asked_places(const sdk::GetinfoQuery &query,
                                  const std::vector<DeviceFacts> &devices) {
   AskedPlaces asked;
@@ -241,7 +257,8 @@ Result<AskedPlaces> asked_places(const sdk::GetinfoQuery &query,
   const auto from_hints = [&](const void *address, size_t length) -> Result<Peer> {
     const uint32_t format =
         hints->addr_format == FI_ADDR_STR ? uint32_t(FI_ADDR_STR) : uint32_t(FI_ADDR_CXI);
-    if (hints->addr_format != FI_FORMAT_UNSPEC && hints->addr_format != format)
+    if (hints->addr_format != FI_FORMAT_UNSPEC && hints->addr_format != format &&
+        hints->addr_format != FI_ADDR_OPX)
       return fail(FI_ENODATA, "cxi: its addresses are of the format FI_ADDR_CXI");
     WEFT_TRY(const sdk::Address read, sdk::read_address(format, address, length));
     if (read.format() != FI_ADDR_CXI)

@@ -46,6 +46,9 @@ Result<AskedPlaces> asked_places(const sdk::GetinfoQuery &query,
 // Of FI_TC_...; nullopt: there is no such class.
 std::optional<TrafficClass> traffic_of(uint32_t tclass);
 
+// FI_CXI_COMPAT. FI_ENODATA: it does not allow what is asked for.
+Result<void> check_compat(const fi_info *hints, const Settings &settings);
+
 // The ways to use one NIC, best first.
 Result<void> add_infos(sdk::InfoList &list, const DeviceFacts &facts, const AskedPlaces &asked,
                        const sdk::GetinfoQuery &query, const Settings &settings);

@@ -16,7 +16,7 @@
 namespace weft::cxi {
 Result<std::unique_ptr<CxiProvider>> CxiProvider::create(const weft_instance *instance) {
   WEFT_TRY(Settings settings, settings_of(instance));
-  WEFT_TRY(std::shared_ptr<Devices> devices, AllDevices::make(settings));
+  WEFT_TRY(std::shared_ptr<AllDevices> devices, AllDevices::make(settings));
   return std::make_unique<CxiProvider>(instance, std::move(settings), std::move(devices));
 }
 
@@ -53,6 +53,7 @@ Result<sdk::InfoList> CxiProvider::getinfo(const sdk::GetinfoQuery &query) {
         settings_.is_soft
             ? "cxi: no NIC is left by FI_CXI_DEVICE_NAME"
             : "cxi: there is no Slingshot card, and NICs in software are off (FI_CXI_SOFT)");
+  WEFT_CHECK(check_compat(query.hints, settings_));
   WEFT_TRY(const AskedPlaces asked, asked_places(query, devices));
   sdk::InfoList list(instance_->core);
   std::optional<Error> locked;  // why a NIC that was asked for is left out
@@ -81,7 +82,8 @@ Result<void> CxiProvider::explain(const sdk::LineSink &line) {
       line("%s: listens for other hosts at %s, port %u, and one more", facts.name.c_str(),
            text_of_address(facts.network_address).c_str(), settings_.soft.hosts.port);
   }
-  if (usable().empty()) line("no NIC: see FI_CXI_SOFT and FI_CXI_DEVICE_NAME");
+  for (const std::string &note : devices_->notes()) line("%s", note.c_str());
+  if (usable().empty()) line("no NIC: see FI_CXI_LIBCXI, FI_CXI_SOFT and FI_CXI_DEVICE_NAME");
   return {};
 }
 

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "plugins/cxi/all_devices.h"
 #include "plugins/cxi/auth_key.h"
 #include "plugins/cxi/nic/device.h"
 #include "plugins/cxi/settings.h"
@@ -157,6 +158,10 @@ inline constexpr weft_param kAll[] = {
     sdk::bool_param("disable_dmabuf_rocr", "0", "no DMA-buf for ROCR memory"),
     sdk::size_param("safe_devmem_copy_threshold", "4096",
                     "bytes of GPU memory that the processor copies, at most", 0, 1 << 30),
+    sdk::int_param("compat", "1",
+                   "values of FI_ADDR_CXI and FI_PROTO_CXI from before they were libfabric's "
+                   "(FI_ADDR_OPX, FI_PROTO_OPX): 0: never; 1: for who asks for them; 2: no others",
+                   0, 2),
     // Older names.
     sdk::int_param("oflow_buf_count", "-1", "the older name of oflow_buf_min_posted", -1, 1024),
     sdk::int_param("req_buf_max_count", "-1", "the older name of req_buf_max_cached", -1, 8192),
@@ -183,7 +188,7 @@ class CxiProvider {
   Result<fid_fabric *> fabric(const fi_fabric_attr &attr, void *context);
   Result<void> explain(const sdk::LineSink &line);
 
-  CxiProvider(const weft_instance *instance, Settings settings, std::shared_ptr<Devices> devices)
+  CxiProvider(const weft_instance *instance, Settings settings, std::shared_ptr<AllDevices> devices)
       : instance_(instance), settings_(std::move(settings)), devices_(std::move(devices)) {}
 
  private:
@@ -193,7 +198,7 @@ class CxiProvider {
 
   const weft_instance *instance_;
   const Settings settings_;
-  const std::shared_ptr<Devices> devices_;
+  const std::shared_ptr<AllDevices> devices_;
 };
 
 }  // namespace weft::cxi

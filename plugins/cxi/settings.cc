@@ -101,6 +101,7 @@ Result<Settings> CxiProvider::settings_of(const weft_instance *instance) {
   s.mr_match_events = params.flag("mr_match_events");
   s.prov_key_cache = params.flag("prov_key_cache");
   s.odp = params.flag("odp");
+  s.compat = Settings::Compat(params.integer("compat"));
   s.force_odp = params.flag("force_odp");
   s.ctrl_rx_eq_max_size = params.size("ctrl_rx_eq_max_size");
   s.coll_timeout_ns = uint64_t(params.integer("coll_timeout_usec")) * 1000;

@@ -52,6 +52,7 @@ struct Settings {
 
   bool optimized_mrs = true, mr_match_events = false, prov_key_cache = true;
   bool odp = false, force_odp = false;
+  enum class Compat : uint8_t { kNever, kAsked, kAlways } compat = Compat::kAsked;
   size_t universe_size = 256, ctrl_rx_eq_max_size = 64u << 20;
   // Places for events of regions and control messages.
   size_t control_events() const {

@@ -136,7 +136,10 @@ bool FakeWait::open() {
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return false;
   writer_.reset(ends[0]);
   reader_.reset(ends[1]);
-  return true;
+  signal();  // which kernels before Linux 5.15 cannot
+  const bool works = is_set_;
+  clear();
+  return works;
 }
 
 void FakeWait::signal() {

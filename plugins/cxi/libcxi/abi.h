@@ -171,7 +171,12 @@ struct Counter {
 };
 static_assert(sizeof(Counter) == 24);
 // What is stored there adds, or resets, by the offset.
-enum CounterDoorbell : size_t { kAddSuccess = 0, kAddFailure = 64 };
+enum CounterDoorbell : size_t {
+  kAddSuccess = 0,
+  kAddFailure = 64,
+  kResetSuccess = 128,
+  kResetFailure = 192,
+};
 
 // ---- memory ----
 

@@ -98,12 +98,6 @@ Result<unsigned> LibcxiLni::lcid(const Profile &profile, bool triggers) {
 
 // ---- commands ----
 
-void LibcxiLni::command_target(const std::function<void(uint8_t *)> &write) {
-  const std::lock_guard guard(target_mutex_);
-  write(target_->add_patiently(CommandSize::k64));
-  target_->ring().ring();
-}
-
 void LibcxiLni::drain_target() {
   const std::lock_guard guard(target_mutex_);
   while (!target_->ring().is_drained()) std::this_thread::yield();
@@ -127,14 +121,6 @@ Result<void> LibcxiLni::open_counter_queue() {
       .lcid = number};
   WEFT_TRY(counter_, HardwareQueue::open(library(), lni_, options, CommandRing::Use::kTriggers));
   return {};
-}
-
-void LibcxiLni::command_counter(const std::function<void(uint8_t *)> &write) {
-  const std::lock_guard guard(counter_mutex_);
-  uint8_t *const command = counter_->add_patiently(CommandSize::k64);
-  put(command, CommandHead::kind, uint64_t(CommandKind::kCounter));
-  write(command);
-  counter_->ring().ring();
 }
 
 // ---- what events name ----

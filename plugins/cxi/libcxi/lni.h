@@ -12,7 +12,6 @@
 #define WEFT_PLUGINS_CXI_LIBCXI_LNI_H
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -76,10 +75,22 @@ class LibcxiLni final : public Lni, public ObjectTable {
   Result<unsigned> lcid(const Profile &profile, bool triggers);
 
   // ---- commands of portals and counters; each is the NIC's when `write` returns ----
-  void command_target(const std::function<void(uint8_t *)> &write);
+  template <class F>
+  void command_target(F write) {
+    const std::lock_guard guard(target_mutex_);
+    write(target_->add_patiently(CommandSize::k64));
+    target_->ring().ring();
+  }
   // Waits until the NIC has read all of them.
   void drain_target();
-  void command_counter(const std::function<void(uint8_t *)> &write);
+  template <class F>
+  void command_counter(F write) {
+    const std::lock_guard guard(counter_mutex_);
+    uint8_t *const command = counter_->add_patiently(CommandSize::k64);
+    put(command, CommandHead::kind, uint64_t(CommandKind::kCounter));
+    write(command);
+    counter_->ring().ring();
+  }
 
   // ---- what events name ----
   Portal *portal(unsigned number) const override;

@@ -146,9 +146,10 @@ int LibcxiTriggerQueue::post(const Trigger &trigger) {
   const bool transfers = trigger.kind == Trigger::Kind::kTransfer;
   if (transfers)
     if (const int rc = names_of(lni_, trigger.transfer, names); rc != 0) return rc;
-  if (!take_one()) return -FI_ENOSPC;
+  // Full: it stands still, since others have taken what was left.
+  if (!queue_->ring().has_room() || !take_one()) return -FI_ENOSPC;
   using C = CounterCommand;
-  uint8_t *const command = queue_->add_patiently(transfers ? CommandSize::k128 : CommandSize::k64);
+  uint8_t *const command = queue_->ring().add(transfers ? CommandSize::k128 : CommandSize::k64);
   put(command, C::kind, uint64_t(CommandKind::kCounter));
   put(command, C::trigger_ct, LibcxiCounter::number_of(trigger.counter));
   put(command, C::threshold, std::min(trigger.threshold, C::threshold.max()));

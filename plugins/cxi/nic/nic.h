@@ -77,6 +77,9 @@ class Counter {
   virtual void request_write_back() = 0;
   // Drops the triggered commands that have not fired, without events.
   virtual void cancel() = 0;
+  // Where a store counts by itself, as fi_cxi_ext.h lays it out; null: nowhere.
+  static constexpr size_t kRegisterBytes = 256;
+  virtual void *registers() const { return nullptr; }
 };
 
 struct PortalOptions {

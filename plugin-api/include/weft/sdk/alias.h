@@ -115,6 +115,33 @@ class Alias final : public Object<Alias<E>, fid_ep>, public TransferOps<Alias<E>
   }
   { return ep_.join(addr, flags, mc, context); }
 
+  // ---- fi_ops_collective ----
+  template <class... Args>
+  ssize_t barrier(Args... args) requires requires(E &e) {
+    e.barrier(args...);
+  }
+  { return ep_.barrier(args...); }
+  template <class... Args>
+  ssize_t barrier2(Args... args) requires requires(E &e) {
+    e.barrier2(args...);
+  }
+  { return ep_.barrier2(args...); }
+  template <class... Args>
+  ssize_t broadcast(Args... args) requires requires(E &e) {
+    e.broadcast(args...);
+  }
+  { return ep_.broadcast(args...); }
+  template <class... Args>
+  ssize_t allreduce(Args... args) requires requires(E &e) {
+    e.allreduce(args...);
+  }
+  { return ep_.allreduce(args...); }
+  template <class... Args>
+  ssize_t reduce(Args... args) requires requires(E &e) {
+    e.reduce(args...);
+  }
+  { return ep_.reduce(args...); }
+
   // ---- fi_ops_ep ----
   ssize_t cancel(void *context) { return ep_.cancel(context); }
   int getopt(int level, int name, void *value, size_t *length) {
