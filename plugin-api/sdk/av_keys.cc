@@ -46,9 +46,9 @@ Result<Address> Av::with_key(const Result<Address> &address, fi_addr_t handle) c
   return domain_.av_keys->with_key(*address, keys_[key].bytes);
 }
 
-Result<fi_addr_t> Av::add_key(AvKeys::Bytes bytes) {
-  const auto there = std::ranges::find_if(
-      keys_, [&](const AvKey &one) { return std::ranges::equal(one.bytes, bytes); });
+Result<fi_addr_t> Av::add_key(AvKeys::Bytes given) {
+  WEFT_TRY(const AuthKey bytes, domain_.av_keys->read(given));
+  const auto there = std::ranges::find(keys_, bytes, &AvKey::bytes);
   if (there != keys_.end()) {
     ++there->insertions;
     return kKeyBase + fi_addr_t(there - keys_.begin());
@@ -59,13 +59,10 @@ Result<fi_addr_t> Av::add_key(AvKeys::Bytes bytes) {
                 "fi_av_insert_auth_key: a vector has at most %zu keys "
                 "(domain_attr.max_ep_auth_key): remove one, or ask fi_getinfo for more",
                 domain_.av_keys->limit());
-  WEFT_CHECK(domain_.av_keys->check(bytes));
   if (free == keys_.end()) free = keys_.emplace(keys_.end());
   const fi_addr_t handle = kKeyBase + fi_addr_t(free - keys_.begin());
-  *free = {.bytes = AuthKey(bytes.begin(), bytes.end()),
-           .id = only_ids_ ? FI_ADDR_NOTAVAIL : handle,
-           .insertions = 1,
-           .users = 0};
+  *free = {
+      .bytes = bytes, .id = only_ids_ ? FI_ADDR_NOTAVAIL : handle, .insertions = 1, .users = 0};
   return handle;
 }
 

@@ -7,9 +7,9 @@
 //    class Networks final : public AvKeys {
 //     public:
 //      size_t limit() const override { return 4; }
-//      Result<void> check(Bytes key) override {
+//      Result<AuthKey> read(Bytes key) override {
 //        if (key.size() != 1) return fail(FI_EINVAL, "a key is one letter, not %zu", key.size());
-//        return {};
+//        return AuthKey(key.begin(), key.end());
 //      }
 //      Result<Address> with_key(const Address &address, Bytes key) const override {
 //        alignas(8) unsigned char bytes[Address::kMaxSize] = {};
@@ -42,8 +42,9 @@ class AvKeys {
   using Bytes = std::span<const uint8_t>;
   // How many a vector can have (fi_domain_attr.max_ep_auth_key).
   virtual size_t limit() const = 0;
-  // The key is about to be inserted. FI_EINVAL: it is none of this provider.
-  virtual Result<void> check(Bytes key) = 0;
+  // A key that is about to be inserted, as it is kept: equal keys have equal bytes, also where an
+  // application has left some undefined. FI_EINVAL: it is none of this provider.
+  virtual Result<AuthKey> read(Bytes key) = 0;
   // The address of a peer that is reached with the key, whatever key it has had before.
   virtual Result<Address> with_key(const Address &address, Bytes key) const = 0;
 
