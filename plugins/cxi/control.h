@@ -80,7 +80,7 @@ class Control final : private sdk::Handler {
   Transmit &transmit_;
   Inbox &inbox_;
   std::unique_ptr<EventQueue> events_;
-  std::unique_ptr<TransmitQueue> queue_;
+  VniQueue queue_;
   std::unique_ptr<Portal> writes_, reads_;
   std::list<Message> messages_;
   std::vector<WindowUser *> users_;

@@ -23,6 +23,7 @@ ssize_t CxiEndpoint::find_peer(fi_addr_t address, Peer &peer) {
   const uint32_t index = av()->index_of(address);
   if (index == sdk::Av::kNone) return -FI_EINVAL;
   peer = peer_of(*av()->address(index));
+  if (!av()->has_keys()) peer = peer.in(ports_.profile.vni);
   return 0;
 }
 
@@ -34,7 +35,7 @@ Transmit::Op *CxiEndpoint::prepare(void *context, uint64_t flags, bool report, u
   op->context = context;
   op->flags = completion;
   op->report = report;
-  op->profile = {ports_.profile.vni, path.traffic,
+  op->profile = {peer.vni, path.traffic,
                  flags & FI_CXI_HRP ? ProfileType::kHighRatePut : ProfileType::kDefault};
   op->transfer.to = {peer.nid, peer.pid, index};
   op->transfer.flush = (flags & kVisible) != 0;
@@ -67,7 +68,7 @@ ssize_t CxiEndpoint::defer(Transmit::Op &op, uint64_t flags) {
     transfer.memory = ports_.all;
     transfer.local = reinterpret_cast<uintptr_t>(bytes);
   }
-  op.peer = {transfer.to.nid, transfer.to.pid};
+  op.peer = {transfer.to.nid, transfer.to.pid, op.profile.vni};
   op.report = (flags & FI_COMPLETION) != 0;
   const int rc = domain_.deferred().post(transmit_, op);
   if (rc != 0) transmit_.give(op);
@@ -236,7 +237,8 @@ int CxiEndpoint::compare_atomicvalid(enum fi_datatype datatype, enum fi_op op, s
 
 // A peer wrote to a region, with remote CQ data.
 void CxiEndpoint::on_remote_data(const Event &event) {
-  report_remote_write(event.mlength, event.header_data, sources_.number_of(event.initiator));
+  report_remote_write(event.mlength, event.header_data,
+                      sources_.number_of(Peer::of(event.initiator, event.vni)));
 }
 
 size_t CxiEndpoint::list_unexpected(fi_cq_tagged_entry *entries, size_t count, fi_addr_t *sources,

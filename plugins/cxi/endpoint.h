@@ -48,7 +48,7 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   Control &control_portals() { return control_; }
   Collectives &collectives() { return collectives_; }
   void push();  // what was given to the NIC
-  Endpoint &nic_endpoint() { return *ports_.endpoint; }
+  const Ports &ports() const { return ports_; }
   void add(Region &region) { regions_.push_back(&region); }
   void remove(Region &region) { std::erase(regions_, &region); }
   void on_remote_data(const Event &event);
@@ -115,6 +115,7 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   CxiEndpoint(Domain &domain, const fi_info &info, Pid pid, void *context);
   ~CxiEndpoint() = default;
   Result<void> enable();
+  Result<void> claim_pid();
   Result<void> open_portals();
   void close_portals();
   void linger();

@@ -155,19 +155,19 @@ int CxiEndpoint::set_value(const fi_fid_var *var) {
 
 // ---- the PID ----
 
-// Whichever comes first, this call or fi_enable, takes the PID.
+// Whichever comes first, fi_getname or fi_enable, takes the PID.
+Result<void> CxiEndpoint::claim_pid() {
+  if (ports_.has_pid()) return {};
+  return ports_.claim({ports_.profile.vni}, wanted_pid_);
+}
+
 int CxiEndpoint::getname(void *addr, size_t *len) {
   const sdk::Guard guard(lock());
-  if (ports_.endpoint == nullptr) {
-    auto claimed = ports_.lni->endpoint(ports_.profile.vni, wanted_pid_);
-    if (!claimed) {
-      WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_getname: %s", claimed.error().text.c_str());
-      return -claimed.error().code;
-    }
-    ports_.endpoint = std::move(*claimed);
+  if (const auto claimed = claim_pid(); !claimed) {
+    WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_getname: %s", claimed.error().text.c_str());
+    return -claimed.error().code;
   }
-  return sdk::write_address(address_of({ports_.nid, ports_.endpoint->pid()}), addr_format_, addr,
-                            len);
+  return sdk::write_address(address_of({ports_.nid, ports_.pid()}), addr_format_, addr, len);
 }
 
 int CxiEndpoint::setname(void *addr, size_t len) {
@@ -177,7 +177,7 @@ int CxiEndpoint::setname(void *addr, size_t len) {
   if (own.nid != 0 && own.nid != ports_.nid) return -FI_EADDRNOTAVAIL;
   const sdk::Guard guard(lock());
   if (enabled()) return -FI_EOPBADSTATE;
-  ports_.endpoint.reset();
+  ports_.endpoints.clear();
   wanted_pid_ = own.pid;
   return 0;
 }
@@ -187,10 +187,7 @@ int CxiEndpoint::setname(void *addr, size_t len) {
 Result<void> CxiEndpoint::enable() {
   if (enabled()) return {};
   WEFT_CHECK(check_bindings());
-  if (ports_.endpoint == nullptr) {
-    WEFT_TRY(ports_.endpoint, ports_.lni->endpoint(ports_.profile.vni, wanted_pid_));
-  }
-  ports_.initiator = Peer{ports_.nid, ports_.endpoint->pid()}.initiator();
+  WEFT_CHECK(claim_pid());
   sources_.set_av(av());
   if (auto opened = open_portals(); !opened) {
     close_portals();
@@ -217,7 +214,7 @@ void CxiEndpoint::close_portals() {
   if (collectives_.is_open()) collectives_.close();
   control_.close();
   transmit_.close();
-  ports_.endpoint.reset();
+  ports_.endpoints.clear();
 }
 
 // ---- progress ----

@@ -168,7 +168,7 @@ void Region::refresh() {
 Result<std::unique_ptr<Portal>> Region::open_portal(Index index) {
   WEFT_TRY(std::unique_ptr<Portal> portal,
            domain_.lni().portal({}, endpoint_->control_portals().events()));
-  WEFT_CHECK(portal->map(endpoint_->nic_endpoint(), index));
+  WEFT_CHECK(endpoint_->ports().map(*portal, index));
   portal->set_state(PortalState::kEnabled, kIgnoreDrops);
   return portal;
 }

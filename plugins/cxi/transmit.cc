@@ -63,7 +63,7 @@ Result<void> Transmit::open(bool waits) {
                                              .waits = waits}));
   WEFT_TRY(queue_, ports_.lni->transmit_queue(size + 8, profile_ = ports_.profile));
   WEFT_TRY(source_, ports_.lni->portal({.is_matching = true}, *events_));
-  WEFT_CHECK(source_->map(*ports_.endpoint, kRendezvousIndex));
+  WEFT_CHECK(ports_.map(*source_, kRendezvousIndex));
   source_->set_state(PortalState::kEnabled, kIgnoreDrops);
   // Whatever is mapped for a long message, by its LAC and address: the target knows both from it.
   for (const uint8_t lac : ports_.lni->lacs()) {
@@ -76,7 +76,7 @@ Result<void> Transmit::open(bool waits) {
     source_->append(List::kPriority, whole);
   }
   WEFT_TRY(done_, ports_.lni->portal({.is_matching = true}, *events_));
-  WEFT_CHECK(done_->map(*ports_.endpoint, kDoneIndex));
+  WEFT_CHECK(ports_.map(*done_, kDoneIndex));
   done_->set_state(PortalState::kEnabled, kIgnoreDrops);
   Entry notice{.ignore_bits = ~uint64_t{0}};
   notice.op_put = true;
@@ -154,7 +154,7 @@ bool Transmit::number_transaction(Op &op) {
 }
 
 ssize_t Transmit::post(Op &op, bool fence) {
-  op.peer = {op.transfer.to.nid, op.transfer.to.pid};
+  op.peer = {op.transfer.to.nid, op.transfer.to.pid, op.profile.vni};
   op.sequence = ++sequence_;
   if (!use(op.profile)) return -FI_EINVAL;
   if (fence) {
@@ -277,7 +277,8 @@ void Transmit::on_deadline() {
 void Transmit::on_read(const Event &event) {
   const uint32_t number = rendezvous_of(event.match_bits);
   Op *const op = number < long_.size() ? long_[number] : nullptr;
-  if (op == nullptr || !(Peer::of(event.initiator) == op->peer)) return;  // it names none of ours
+  if (op == nullptr || op->peer != Peer::of(event.initiator, event.vni))
+    return;  // it names none of ours
   op->read = true;
   if (event.rc != Rc::kOk) op->rc = event.rc;
   settle(*op);
@@ -286,7 +287,7 @@ void Transmit::on_read(const Event &event) {
 void Transmit::on_matched(const Event &event) {
   const uint64_t number = transaction_of(event.match_bits);
   Op *const op = number < transactions_.size() ? transactions_[number] : nullptr;
-  if (op == nullptr || !(Peer::of(event.initiator) == op->peer)) return;
+  if (op == nullptr || op->peer != Peer::of(event.initiator, event.vni)) return;
   op->matched = true;
   settle(*op);
 }
