@@ -2,6 +2,8 @@
 // What an application asks an endpoint for, as commands of the NIC. endpoint_life.cc: the rest.
 #include "plugins/cxi/endpoint.h"
 
+#include <weft/sdk/log.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -23,8 +25,20 @@ ssize_t CxiEndpoint::find_peer(fi_addr_t address, Peer &peer) {
   const uint32_t index = av()->index_of(address);
   if (index == sdk::Av::kNone) return -FI_EINVAL;
   peer = peer_of(*av()->address(index));
-  if (!av()->has_keys()) peer = peer.in(ports_.profile.vni);
+  if (!domain_.has_vector_keys())
+    peer = peer.in(ports_.profile.vni);
+  else if (!ports_.is_in(peer.vni))
+    return refuse_vni(peer.vni);
   return 0;
+}
+
+// The key of the address was not in the vector when the endpoint was enabled.
+ssize_t CxiEndpoint::refuse_vni(Vni vni) {
+  WEFT_WARN(instance(), FI_LOG_EP_DATA,
+            "an address has a key of VNI %u, which this endpoint is not in: it has the keys that "
+            "its address vector had at fi_enable; insert keys before it",
+            vni);
+  return -FI_EINVAL;
 }
 
 Transmit::Op *CxiEndpoint::prepare(void *context, uint64_t flags, bool report, uint64_t completion,
@@ -116,7 +130,7 @@ ssize_t CxiEndpoint::start(const sdk::SendRequest &request, const Path &path) {
   const bool inject = (request.flags & FI_INJECT) != 0;
   take_bytes(*op, request.iov, request.count, request.length, inject,
              !settings().disable_non_inject_msg_idc);
-  MessageBits bits{protocol_.wanted(request.tagged, request.tag)};
+  MessageBits bits{protocol_.sent(request.tagged, request.tag, peer.vni)};
   if (request.flags & FI_REMOTE_CQ_DATA) bits.bits |= protocol_.has_data;
   Transfer &transfer = op->transfer;
   bool numbered = true;
