@@ -40,7 +40,7 @@ eventually() {
     "$@" >/dev/null 2>&1 && return
     read -rt 0.1 <> <(:) || true
   done
-  fail "never: $*"
+  fail "never: $*; the processes say: $(cat "$tmp/server" "$tmp/client" 2>/dev/null)"
 }
 
 # --- looking leaves nothing behind ---
