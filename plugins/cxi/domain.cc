@@ -30,8 +30,10 @@ Result<AuthKey> key_for(Fabric &fabric, const fi_info &info, const Device &devic
                         const std::vector<Service> &services) {
   std::optional<AuthKey> given;
   if (sdk::has_auth_keys(fabric.api_version())) {
-    WEFT_TRY(given, auth_key_of("domain_attr", info.domain_attr->auth_key,
-                                info.domain_attr->auth_key_size));
+    WEFT_TRY(given, has_vector_keys(info, fabric.api_version())
+                        ? auth_key_of(info, fabric.api_version())
+                        : auth_key_of("domain_attr", info.domain_attr->auth_key,
+                                      info.domain_attr->auth_key_size));
   }
   if (given) return *given;
   if (services.empty())  // open_lni() says why
@@ -52,9 +54,11 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
       settings_(fabric.settings()),
       device_(std::move(device)),
       lni_(std::move(lni)),
-      key_(key) {
+      key_(key),
+      has_vector_keys_(cxi::has_vector_keys(info, fabric.api_version())) {
   shared().keeps_receives = true;
   engine().yield_after(kReadsOfATurn);
+  if (has_vector_keys_) shared().av_keys = &vector_keys_;
   regions_.optimized = fabric.settings().optimized_mrs;
   regions_.match_events = fabric.settings().mr_match_events;
   regions_.key_cache = fabric.settings().prov_key_cache;

@@ -32,6 +32,7 @@
 #include "plugins/cxi/nic/device.h"
 #include "plugins/cxi/region.h"
 #include "plugins/cxi/settings.h"
+#include "plugins/cxi/vector_keys.h"
 
 namespace weft::cxi {
 
@@ -56,6 +57,8 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   weft::cxi::Memory all_memory() const { return all_; }
   const AuthKey &key() const { return key_; }
   Vni vni() const { return key_.vni; }
+  // FI_AV_AUTH_KEY: endpoints are in the VNIs of their address vector's keys.
+  bool has_vector_keys() const { return has_vector_keys_; }
   // Triggered commands that all processes of the service may queue together.
   size_t deferred_depth() const { return deferred_depth_; }
   Regions &regions() { return regions_; }
@@ -116,6 +119,8 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   DeferredWork deferred_{*this};
   weft::cxi::Memory all_;
   const AuthKey key_;
+  const bool has_vector_keys_;
+  VectorKeys vector_keys_{*this};
   size_t deferred_depth_ = 0;
   std::vector<CxiEndpoint *> endpoints_;
   std::vector<uint64_t> telemetry_;  // at its opening, of Settings::telemetry

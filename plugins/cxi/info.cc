@@ -5,6 +5,7 @@
 #include <rdma/fi_cxi_ext.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
+#include <weft/sdk/auth.h>
 #include <weft/sdk/progress.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <cstring>
 
 #include "plugins/cxi/sources.h"
+#include "plugins/cxi/vector_keys.h"
 
 namespace weft::cxi {
 namespace {
@@ -100,11 +102,20 @@ bool uses_regions(const fi_info *hints) {
   return hints == nullptr || hints->caps == 0 || (hints->caps & kAccessCaps) != 0;
 }
 
-// A kind of regions.
+// A way to use a NIC.
 struct Kind {
-  bool provider_keys = false;
-  bool on_demand = false;  // paging: the memory need not be there yet
+  bool provider_keys = false;  // of regions
+  bool on_demand = false;      // paging: the memory of a region need not be there yet
+  bool vector_keys = false;    // several authorization keys, of the address vector
 };
+
+// FI_AV_AUTH_KEY, or more than one key.
+bool asks_for_vector_keys(const sdk::GetinfoQuery &query) {
+  const fi_info *const hints = query.hints;
+  if (hints == nullptr || hints->domain_attr == nullptr) return false;
+  return has_vector_keys(*hints, query.api_version) ||
+         (sdk::has_auth_keys(query.api_version) && hints->domain_attr->max_ep_auth_key > 1);
+}
 
 // What was asked for, if there is such a class.
 uint32_t offered_class(uint32_t wanted, uint32_t usual) {
@@ -140,7 +151,7 @@ void fill_domain(fi_domain_attr &domain, const sdk::GetinfoQuery &query, const K
   domain.max_cntr_value = Counter::kMaxSuccess;
   domain.max_err_cntr_value = Counter::kMaxFailure;
   domain.auth_key_size = kAuthKeySize;
-  domain.max_ep_auth_key = 1;
+  domain.max_ep_auth_key = kind.vector_keys ? VectorKeys::kLimit : 1;
 }
 
 Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &asked,
@@ -149,7 +160,8 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &as
   const bool older = asks_for_older(query.hints) || settings.compat == Settings::Compat::kAlways;
   // A message that has to be sent again comes behind those after it.
   const uint64_t order = rnr ? kOrder & ~uint64_t(FI_ORDER_SAS) : kOrder;
-  info.caps = kTxCaps | kRxCaps | kDomainCaps;
+  const uint64_t caps = kind.vector_keys ? ~kOneVniCaps : ~uint64_t{0};
+  info.caps = caps & (kTxCaps | kRxCaps | kDomainCaps);
   info.addr_format = older ? FI_ADDR_OPX : FI_ADDR_CXI;
   WEFT_CHECK(sdk::set_info_address(info.src_addr, info.src_addrlen, FI_ADDR_CXI,
                                    address_of({facts.nid, asked.own_pid})));
@@ -158,7 +170,7 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &as
                                      address_of(*asked.dest)));
 
   fi_tx_attr &tx = *info.tx_attr;
-  tx.caps = kTxCaps;
+  tx.caps = caps & kTxCaps;
   tx.op_flags = kTxFlags;
   tx.msg_order = order;
   tx.inject_size = rnr ? 0 : kInjectSize;
@@ -168,7 +180,7 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &as
   tx.tclass = offered_class(sdk::tx_hints(query.hints).tclass, FI_TC_BEST_EFFORT);
 
   fi_rx_attr &rx = *info.rx_attr;
-  rx.caps = kRxCaps;
+  rx.caps = caps & kRxCaps;
   rx.op_flags = FI_COMPLETION | FI_MULTI_RECV;
   rx.msg_order = order;
   rx.size = sdk::offered_size(settings.rx_size, sdk::rx_hints(query.hints).size, kMaxRxSize);
@@ -275,11 +287,16 @@ Result<void> add_infos(sdk::InfoList &list, const DeviceFacts &facts, const Aske
   const bool all = hints == nullptr || (hints->caps == 0 && mode == 0);
   if (!all) {
     const bool on_demand = settings.force_odp || (settings.odp && !(mode & FI_MR_ALLOCATED));
-    return add({uses_regions(hints) && (mode & FI_MR_PROV_KEY) != 0, on_demand});
+    return add({uses_regions(hints) && (mode & FI_MR_PROV_KEY) != 0, on_demand,
+                asks_for_vector_keys(query)});
   }
-  for (const bool on_demand : {false, true}) {
-    if (on_demand ? !settings.odp && !settings.force_odp : settings.force_odp) continue;
-    for (const bool provider_keys : {true, false}) WEFT_CHECK(add({provider_keys, on_demand}));
+  for (const bool vector_keys : {false, true}) {
+    if (!vector_keys && asks_for_vector_keys(query)) continue;
+    for (const bool on_demand : {false, true}) {
+      if (on_demand ? !settings.odp && !settings.force_odp : settings.force_odp) continue;
+      for (const bool provider_keys : {true, false})
+        WEFT_CHECK(add({provider_keys, on_demand, vector_keys}));
+    }
   }
   return {};
 }

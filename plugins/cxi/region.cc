@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/cxi/region.h"
 
+#include <weft/sdk/av.h>
 #include <weft/sdk/endpoint_number.h>
 #include <weft/sdk/eq.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
 
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -47,8 +49,32 @@ void Regions::give_key(uint64_t key) {
     optimized_ids_.reset(key & 0xffff);
 }
 
+// A region is reached in all VNIs of its endpoint. An attribute with keys may name a vector of the
+// domain, but no peer: that would take FI_DIRECTED_RECV (fi_av.3).
+Result<void> Regions::check_auth_key(const fi_mr_attr &attr) const {
+  if (!domain_.has_vector_keys() || (attr.auth_key_size == 0 && attr.auth_key == nullptr))
+    return {};
+  fi_mr_auth_key key{};
+  if (attr.auth_key_size != sizeof key || attr.auth_key == nullptr)
+    return fail(
+        FI_EINVAL,
+        "memory registration: with FI_AV_AUTH_KEY an auth_key is a struct fi_mr_auth_key of "
+        "%zu bytes, not %zu at %p",
+        sizeof key, attr.auth_key_size, static_cast<const void *>(attr.auth_key));
+  std::memcpy(&key, attr.auth_key, sizeof key);
+  if (key.av == nullptr || !sdk::Av::is_mine(&key.av->fid, FI_CLASS_AV, domain_.instance()) ||
+      &sdk::Av::from(key.av)->engine() != &domain_.engine())
+    return fail(FI_EINVAL, "memory registration: auth_key names no address vector of the domain");
+  if (key.src_addr != FI_ADDR_UNSPEC)
+    return fail(FI_EINVAL,
+                "memory registration: auth_key names a peer: cxi opens regions to all peers in the "
+                "VNIs of their endpoint; make src_addr FI_ADDR_UNSPEC");
+  return {};
+}
+
 Result<fid_mr *> Regions::open(const fi_mr_attr &attr, uint64_t flags) {
   WEFT_CHECK(sdk::check_registration(attr, flags, {.iov_limit = 1}));
+  WEFT_CHECK(check_auth_key(attr));
   Region *region = nullptr;
   {
     const sdk::Guard guard(domain_.engine().lock());
@@ -193,7 +219,7 @@ void Region::refresh() {
 Result<std::unique_ptr<Portal>> Region::open_portal(Index index) {
   WEFT_TRY(std::unique_ptr<Portal> portal,
            domain_.lni().portal({}, endpoint_->control_portals().events()));
-  WEFT_CHECK(portal->map(endpoint_->nic_endpoint(), index));
+  WEFT_CHECK(endpoint_->ports().map(*portal, index));
   portal->set_state(PortalState::kEnabled, kIgnoreDrops);
   return portal;
 }

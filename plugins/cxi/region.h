@@ -95,6 +95,7 @@ class Regions final : public sdk::Memory {
 
  private:
   friend class Region;
+  Result<void> check_auth_key(const fi_mr_attr &attr) const;
   Result<uint64_t> new_key(const fi_mr_attr &attr, uint64_t flags);
   void give_key(uint64_t key);
 

@@ -76,7 +76,7 @@ Result<void> Transmit::open(bool waits) {
 // Whatever is mapped for a long message, by its LAC and address: the target knows both from it.
 Result<void> Transmit::open_source() {
   WEFT_TRY(source_, ports_.lni->portal({.is_matching = true}, *events_));
-  WEFT_CHECK(source_->map(*ports_.endpoint, kRendezvousIndex));
+  WEFT_CHECK(ports_.map(*source_, kRendezvousIndex));
   source_->set_state(PortalState::kEnabled, kIgnoreDrops);
   for (const uint8_t lac : ports_.lni->lacs()) {
     Entry whole{.memory = {.number = Memory::kWholeLac, .lac = lac},
@@ -101,7 +101,7 @@ bool Transmit::read_link() {
 
 Result<void> Transmit::open_done() {
   WEFT_TRY(done_, ports_.lni->portal({.is_matching = true}, *events_));
-  WEFT_CHECK(done_->map(*ports_.endpoint, kDoneIndex));
+  WEFT_CHECK(ports_.map(*done_, kDoneIndex));
   done_->set_state(PortalState::kEnabled, kIgnoreDrops);
   Entry notice{.ignore_bits = ~uint64_t{0}};
   notice.op_put = true;
@@ -197,7 +197,7 @@ bool Transmit::number_transaction(Op &op) {
 }
 
 ssize_t Transmit::post(Op &op, bool fence) {
-  op.peer = {op.transfer.to.nid, op.transfer.to.pid};
+  op.peer = {op.transfer.to.nid, op.transfer.to.pid, op.profile.vni};
   op.sequence = ++sequence_;
   if (!use(op.profile)) return -FI_EINVAL;
   if (fence) {
@@ -321,7 +321,8 @@ void Transmit::on_deadline() {
 void Transmit::on_read(const Event &event) {
   const uint32_t number = rendezvous_of(event.match_bits);
   Op *const op = number < long_.size() ? long_[number] : nullptr;
-  if (op == nullptr || !(Peer::of(event.initiator) == op->peer)) return;  // it names none of ours
+  if (op == nullptr || op->peer != Peer::of(event.initiator, event.vni))
+    return;  // it names none of ours
   op->read = true;
   if (event.rc != Rc::kOk) op->rc = event.rc;
   settle(*op);
@@ -330,7 +331,7 @@ void Transmit::on_read(const Event &event) {
 void Transmit::on_matched(const Event &event) {
   const uint64_t number = transaction_of(event.match_bits);
   Op *const op = number < transactions_.size() ? transactions_[number] : nullptr;
-  if (op == nullptr || !(Peer::of(event.initiator) == op->peer)) return;
+  if (op == nullptr || op->peer != Peer::of(event.initiator, event.vni)) return;
   op->matched = true;
   settle(*op);
 }
