@@ -110,7 +110,7 @@ Result<void> Collectives::open() {
                         {.places = kArrivals + kPackets, .reserved = kPackets, .waits = true}));
   WEFT_TRY(queue_, ports_.lni->transmit_queue(kPackets, ports_.profile));
   WEFT_TRY(portal_, ports_.lni->portal({.is_matching = true}, *events_));
-  WEFT_CHECK(portal_->map(*ports_.endpoint, kCollectiveIndex));
+  WEFT_CHECK(ports_.map(*portal_, kCollectiveIndex));
   buffers_ = std::make_unique<Buffers>(ports_, BufferOptions{.list = List::kPriority,
                                                              .size = kPacketBuffer,
                                                              .linked = 2,
@@ -179,7 +179,7 @@ Result<GroupPlace> Collectives::place_of(sdk::Av &av, const sdk::AvSet &set, boo
     if (!known)
       return fail(FI_EINVAL, "member %llu of the set is not in the address vector any more",
                   (unsigned long long)member);
-    place.peers.push_back(peer_of(*known).key());
+    place.peers.push_back(peer_of(*known).in(0).key());
   }
   cxip_comm_key key{};
   const auto bytes = set.communication_key();
@@ -211,7 +211,7 @@ Result<GroupPlace> Collectives::place_of(sdk::Av &av, const sdk::AvSet &set, boo
     return fail(FI_EINVAL, "the set's comm_key names member %u; the set has %zu",
                 std::max(place.root, place.rank), members);
   place.membership = Groups::membership_of(place.peers, place.root, by_rank);
-  const uint64_t own = Peer{ports_.nid, ports_.endpoint->pid()}.key();
+  const uint64_t own = Peer{ports_.nid, ports_.pid()}.key();
   if (!by_rank) {
     WEFT_CHECK(find_own_rank(place));
   } else if (std::ranges::any_of(place.peers, [&](uint64_t peer) { return peer != own; })) {
@@ -221,7 +221,7 @@ Result<GroupPlace> Collectives::place_of(sdk::Av &av, const sdk::AvSet &set, boo
 }
 
 Result<void> Collectives::find_own_rank(GroupPlace &place) const {
-  const uint64_t own = Peer{ports_.nid, ports_.endpoint->pid()}.key();
+  const uint64_t own = Peer{ports_.nid, ports_.pid()}.key();
   const auto found = std::ranges::find(place.peers, own);
   if (found == place.peers.end())
     return fail(FI_EINVAL, "the endpoint's own address is not in the set");
@@ -382,7 +382,7 @@ bool Collectives::linger() {
 void Collectives::on_arrived(const Event &event) {
   const auto *const bytes = reinterpret_cast<const uint8_t *>(event.start);
   if (const auto packet = GroupPacket::parse({bytes, event.mlength}))
-    protocol_->on_packet(sdk::now_ns(), Peer::of(event.initiator).key(), *packet);
+    protocol_->on_packet(sdk::now_ns(), Peer::of(event.initiator, 0).key(), *packet);
   if (event.auto_unlinked) buffers_->on_full(event.buffer_id, event.start + event.mlength);
   buffers_->release(event.start, event.mlength);
   // Without memory for another one senders try again, and so does the next packet.

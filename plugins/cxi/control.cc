@@ -23,12 +23,12 @@ Result<void> Control::open(bool waits) {
   WEFT_TRY(events_,
            ports_.lni->event_queue(
                {.places = settings_.control_events(), .reserved = kControlQueue, .waits = waits}));
-  WEFT_TRY(queue_, ports_.lni->transmit_queue(kControlQueue, ports_.profile));
+  WEFT_CHECK(queue_.open(*ports_.lni, kControlQueue, ports_.profile));
   const PortalOptions options{.is_matching = true};
   WEFT_TRY(writes_, ports_.lni->portal(options, *events_));
   WEFT_TRY(reads_, ports_.lni->portal(options, *events_));
-  WEFT_CHECK(writes_->map(*ports_.endpoint, kWriteIndex));
-  WEFT_CHECK(reads_->map(*ports_.endpoint, kReadIndex));
+  WEFT_CHECK(ports_.map(*writes_, kWriteIndex));
+  WEFT_CHECK(ports_.map(*reads_, kReadIndex));
   writes_->set_state(PortalState::kEnabled, kIgnoreDrops);
   reads_->set_state(PortalState::kEnabled, kIgnoreDrops);
   Entry entry{.buffer_id = kControlBuffer, .match_bits = kControl, .ignore_bits = ~kControl};
@@ -42,7 +42,7 @@ void Control::close() {
   engine_.set_deadline(*this, 0);
   reads_.reset();
   writes_.reset();
-  queue_.reset();
+  queue_.close();
   events_.reset();
   messages_.clear();
 }
@@ -86,8 +86,8 @@ void Control::send(Message &message) {
   put.eq = events_.get();
   put.user_ptr = reinterpret_cast<uintptr_t>(&message);
   message.at = 0;
-  if (queue_->post(put) != 0) return on_answer(message, Rc::kNoSpace);
-  queue_->flush();
+  if (queue_.post(put, message.peer.vni) != 0) return on_answer(message, Rc::kNoSpace);
+  queue_.flush();
 }
 
 void Control::on_answer(Message &message, Rc rc) {
@@ -146,7 +146,7 @@ bool Control::read_events() {
 
 void Control::on_control(const Event &event) {
   const ControlBits control = ControlBits::of(event.match_bits);
-  const Peer peer = Peer::of(event.initiator);
+  const Peer peer = Peer::of(event.initiator, event.vni);
   switch (control.type) {
     case ControlType::kNotify:
       return inbox_.on_notify(peer, control.drops);

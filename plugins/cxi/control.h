@@ -85,7 +85,7 @@ class Control final : private sdk::Handler {
   Transmit &transmit_;
   Inbox &inbox_;
   std::unique_ptr<EventQueue> events_;
-  std::unique_ptr<TransmitQueue> queue_;
+  VniQueue queue_;
   std::unique_ptr<Portal> writes_, reads_;
   Links links_;
   std::list<Message> messages_;

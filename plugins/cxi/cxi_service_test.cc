@@ -52,6 +52,12 @@ Options with_key(uint32_t service, uint16_t vni, uint64_t caps = 0) {
   return options;
 }
 
+Options with_endpoint_key(uint32_t service, uint16_t vni) {
+  Options options;
+  options.auth_key = bytes_of(service, vni);
+  return options;
+}
+
 // What a launcher has.
 class Launcher {
  public:
@@ -159,7 +165,9 @@ TEST(CxiService, AKeyThatIsNotGoodIsRefused) {
   Options options;
   options.domain_auth_key = "four";
   EXPECT_FALSE(find_info(options));
-  EXPECT_FALSE(ask([](fi_info &hints) { hints.domain_attr->auth_key_size = FI_AV_AUTH_KEY; }));
+  EXPECT_FALSE(ask([](fi_info &hints) { hints.domain_attr->auth_key_size = FI_AV_AUTH_KEY; },
+                   with_endpoint_key(1, 10)))
+      << "the keys are those of address vectors";
   EXPECT_EQ(open_domain(bytes_of(1, 10)), 0);
   EXPECT_EQ(open_domain(bytes_of(1, 20)), -FI_EINVAL);
   EXPECT_EQ(open_domain(bytes_of(0, 10)), -FI_EINVAL);

@@ -22,6 +22,7 @@
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 
 #include "plugins/cxi/transmit.h"
@@ -78,6 +79,7 @@ class DeferredWork {
   int post(const Work &work);
   bool is_at_limit(const Work &work) const;
   int command(const Work &work);
+  Result<TriggerQueue *> queue_for(Vni vni);
   // Takes back those for which `ends` holds and that have not fired. How many.
   template <class F>
   size_t drop_if(F ends);
@@ -85,7 +87,7 @@ class DeferredWork {
   static thread_local const Queueing *queueing_;
   Domain &domain_;
   std::unique_ptr<EventQueue> events_;
-  std::unique_ptr<TriggerQueue> queue_;
+  std::map<Vni, std::unique_ptr<TriggerQueue>> queues_;
   std::list<Work> works_;
 };
 

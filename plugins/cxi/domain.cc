@@ -20,17 +20,20 @@
 namespace weft::cxi {
 namespace {
 
-constexpr uint32_t kBurst = 64;      // operations that wait for progress, at most
-constexpr size_t kOwnTriggered = 8;  // of a service, which stay free (fi_cxi.7)
-constexpr size_t kFewEntries = 32;   // two endpoints have hardly any left for messages
+constexpr unsigned kReadsOfATurn = 32;  // that find nothing: about 30 us
+constexpr uint32_t kBurst = 64;         // operations that wait for progress, at most
+constexpr size_t kOwnTriggered = 8;     // of a service, which stay free (fi_cxi.7)
+constexpr size_t kFewEntries = 32;      // two endpoints have hardly any left for messages
 
 // What the domain's attribute says, or what is found for this user.
 Result<AuthKey> key_for(Fabric &fabric, const fi_info &info, const Device &device,
                         const std::vector<Service> &services) {
   std::optional<AuthKey> given;
   if (sdk::has_auth_keys(fabric.api_version())) {
-    WEFT_TRY(given, auth_key_of("domain_attr", info.domain_attr->auth_key,
-                                info.domain_attr->auth_key_size));
+    WEFT_TRY(given, has_vector_keys(info, fabric.api_version())
+                        ? auth_key_of(info, fabric.api_version())
+                        : auth_key_of("domain_attr", info.domain_attr->auth_key,
+                                      info.domain_attr->auth_key_size));
   }
   if (given) return *given;
   if (services.empty())  // open_lni() says why
@@ -48,18 +51,18 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
       DomainCore(fabric.instance(), base(), settings, regions_),
       regions_(*this, (info.domain_attr->mr_mode & FI_MR_PROV_KEY) != 0),
       fabric_(fabric),
+      settings_(fabric.settings()),
       device_(std::move(device)),
       lni_(std::move(lni)),
-      key_(key) {
+      key_(key),
+      has_vector_keys_(cxi::has_vector_keys(info, fabric.api_version())) {
   shared().keeps_receives = true;
+  engine().yield_after(kReadsOfATurn);
+  if (has_vector_keys_) shared().av_keys = &vector_keys_;
   regions_.optimized = fabric.settings().optimized_mrs;
   regions_.match_events = fabric.settings().mr_match_events;
   regions_.key_cache = fabric.settings().prov_key_cache;
   sdk::fill_tables(*this);
-}
-
-const Settings &Domain::settings() const {
-  return fabric_.settings();
 }
 
 Counters &Domain::counters() {
@@ -137,6 +140,7 @@ int Domain::close() {
     engine().remove_poller(*this);
   }
   device_->push();
+  device_->settle();
   fabric_.children.fetch_sub(1);
   delete this;
   return 0;
@@ -215,6 +219,7 @@ int Domain::wait_fds(std::vector<int> &fds) {
 
 bool Domain::may_wait() {
   device_->push();
+  device_->settle();
   return deferred_.events().arm();
 }
 

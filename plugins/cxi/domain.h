@@ -32,6 +32,7 @@
 #include "plugins/cxi/nic/device.h"
 #include "plugins/cxi/region.h"
 #include "plugins/cxi/settings.h"
+#include "plugins/cxi/vector_keys.h"
 
 namespace weft::cxi {
 
@@ -46,13 +47,18 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
  public:
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
 
-  const Settings &settings() const;
+  // The fabric's, but for what fi_control of this domain has changed.
+  const Settings &settings() const { return settings_; }
+  // With the lock held, while there is no endpoint.
+  Settings &settings_to_change() { return settings_; }
   Counters &counters();
   Device &device() { return *device_; }
   Lni &lni() { return *lni_; }
   weft::cxi::Memory all_memory() const { return all_; }
   const AuthKey &key() const { return key_; }
   Vni vni() const { return key_.vni; }
+  // FI_AV_AUTH_KEY: endpoints are in the VNIs of their address vector's keys.
+  bool has_vector_keys() const { return has_vector_keys_; }
   // Triggered commands that all processes of the service may queue together.
   size_t deferred_depth() const { return deferred_depth_; }
   Regions &regions() { return regions_; }
@@ -107,11 +113,14 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
 
   Regions regions_;
   Fabric &fabric_;
+  Settings settings_;
   const std::shared_ptr<Device> device_;
   const std::unique_ptr<Lni> lni_;
   DeferredWork deferred_{*this};
   weft::cxi::Memory all_;
   const AuthKey key_;
+  const bool has_vector_keys_;
+  VectorKeys vector_keys_{*this};
   size_t deferred_depth_ = 0;
   std::vector<CxiEndpoint *> endpoints_;
   std::vector<uint64_t> telemetry_;  // at its opening, of Settings::telemetry

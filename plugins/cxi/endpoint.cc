@@ -2,6 +2,8 @@
 // What an application asks an endpoint for, as commands of the NIC. endpoint_life.cc: the rest.
 #include "plugins/cxi/endpoint.h"
 
+#include <weft/sdk/log.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -23,7 +25,20 @@ ssize_t CxiEndpoint::find_peer(fi_addr_t address, Peer &peer) {
   const uint32_t index = av()->index_of(address);
   if (index == sdk::Av::kNone) return -FI_EINVAL;
   peer = peer_of(*av()->address(index));
+  if (!domain_.has_vector_keys())
+    peer = peer.in(ports_.profile.vni);
+  else if (!ports_.is_in(peer.vni))
+    return refuse_vni(peer.vni);
   return 0;
+}
+
+// The key of the address was not in the vector when the endpoint was enabled.
+ssize_t CxiEndpoint::refuse_vni(Vni vni) {
+  WEFT_WARN(instance(), FI_LOG_EP_DATA,
+            "an address has a key of VNI %u, which this endpoint is not in: it has the keys that "
+            "its address vector had at fi_enable; insert keys before it",
+            vni);
+  return -FI_EINVAL;
 }
 
 Transmit::Op *CxiEndpoint::prepare(void *context, uint64_t flags, bool report, uint64_t completion,
@@ -34,7 +49,7 @@ Transmit::Op *CxiEndpoint::prepare(void *context, uint64_t flags, bool report, u
   op->context = context;
   op->flags = completion;
   op->report = report;
-  op->profile = {ports_.profile.vni, path.traffic,
+  op->profile = {peer.vni, path.traffic,
                  flags & FI_CXI_HRP ? ProfileType::kHighRatePut : ProfileType::kDefault};
   op->transfer.to = {peer.nid, peer.pid, index};
   op->transfer.flush = (flags & kVisible) != 0;
@@ -67,7 +82,7 @@ ssize_t CxiEndpoint::defer(Transmit::Op &op, uint64_t flags) {
     transfer.memory = ports_.all;
     transfer.local = reinterpret_cast<uintptr_t>(bytes);
   }
-  op.peer = {transfer.to.nid, transfer.to.pid};
+  op.peer = {transfer.to.nid, transfer.to.pid, op.profile.vni};
   op.report = (flags & FI_COMPLETION) != 0;
   const int rc = domain_.deferred().post(transmit_, op);
   if (rc != 0) transmit_.give(op);
@@ -77,6 +92,7 @@ ssize_t CxiEndpoint::defer(Transmit::Op &op, uint64_t flags) {
 ssize_t CxiEndpoint::send_off(Transmit::Op &op, uint64_t flags) {
   if (DeferredWork::is_queueing()) return defer(op, flags);
   const bool report = op.report;
+  transmit_.count_in_nic(op, transmit_.counter_of(op));
   if (const ssize_t rc = transmit_.post(op, (flags & kFences) != 0); rc != 0) {
     transmit_.give(op);
     return rc;
@@ -115,7 +131,7 @@ ssize_t CxiEndpoint::start(const sdk::SendRequest &request, const Path &path) {
   const bool inject = (request.flags & FI_INJECT) != 0;
   take_bytes(*op, request.iov, request.count, request.length, inject,
              !settings().disable_non_inject_msg_idc);
-  MessageBits bits{protocol_.wanted(request.tagged, request.tag)};
+  MessageBits bits{protocol_.sent(request.tagged, request.tag, peer.vni)};
   if (request.flags & FI_REMOTE_CQ_DATA) bits.bits |= protocol_.has_data;
   Transfer &transfer = op->transfer;
   bool numbered = true;
@@ -236,7 +252,8 @@ int CxiEndpoint::compare_atomicvalid(enum fi_datatype datatype, enum fi_op op, s
 
 // A peer wrote to a region, with remote CQ data.
 void CxiEndpoint::on_remote_data(const Event &event) {
-  report_remote_write(event.mlength, event.header_data, sources_.number_of(event.initiator));
+  report_remote_write(event.mlength, event.header_data,
+                      sources_.number_of(Peer::of(event.initiator, event.vni)));
 }
 
 size_t CxiEndpoint::list_unexpected(fi_cq_tagged_entry *entries, size_t count, fi_addr_t *sources,

@@ -48,7 +48,7 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   Control &control_portals() { return control_; }
   Collectives &collectives() { return collectives_; }
   void push();  // what was given to the NIC
-  Endpoint &nic_endpoint() { return *ports_.endpoint; }
+  const Ports &ports() const { return ports_; }
   void add(Region &region) { regions_.push_back(&region); }
   void remove(Region &region) { std::erase(regions_, &region); }
   void on_remote_data(const Event &event);
@@ -113,8 +113,12 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
  private:
   int set_value(const fi_fid_var *var);
   CxiEndpoint(Domain &domain, const fi_info &info, Pid pid, void *context);
+  static Result<void> check_own_key(const fi_info &info);
   ~CxiEndpoint() = default;
   Result<void> enable();
+  Result<void> claim_pid();
+  Result<std::vector<Vni>> hold_keys();
+  void release_keys();
   Result<void> open_portals();
   void close_portals();
   void linger();
@@ -123,6 +127,7 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
 
   const Settings &settings() const { return domain_.settings(); }
   ssize_t find_peer(fi_addr_t address, Peer &peer);
+  ssize_t refuse_vni(Vni vni);
   // Fills in what all operations have. Null: there is no room.
   Transmit::Op *prepare(void *context, uint64_t flags, bool report, uint64_t completion,
                         const Peer &peer, Index index, const Path &path);
@@ -140,6 +145,7 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   std::string source_address(const sdk::Message &message) override {
     return sources_.address_of_stranger(message.source);
   }
+  fi_addr_t source_key(const sdk::Message &message) override;
 
   // sdk::Poller, from fi_enable on
   void on_poll() override;
@@ -163,6 +169,7 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   Collectives collectives_;
   std::atomic<bool> feeds_eq_{false};  // readers of the event queue move it on
   std::vector<Region *> regions_;
+  std::vector<sdk::AuthKey> keys_;  // of the address vector, since fi_enable
 };
 
 }  // namespace weft::cxi

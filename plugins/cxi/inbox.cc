@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Receives that the NIC keeps, and what it tells of their messages. inbox_saved.cc: messages
-// without a receive; inbox_flow.cc: what the NIC has no place for.
+// without a receive; inbox_long.cc: the rest of long ones; inbox_flow.cc: what the NIC has no place
+// for.
 #include "plugins/cxi/inbox.h"
 
 #include <algorithm>
@@ -58,10 +59,10 @@ Result<void> Inbox::open(bool waits, size_t max_list_entries) {
   WEFT_TRY(events_, ports_.lni->event_queue({.places = 2 * messages + max_list_entries,
                                              .reserved = 2 * max_list_entries + 2 * receives,
                                              .waits = waits}));
-  WEFT_TRY(queue_, ports_.lni->transmit_queue(settings_.sw_rx_tx_init_max, ports_.profile));
+  WEFT_CHECK(queue_.open(*ports_.lni, settings_.sw_rx_tx_init_max, ports_.profile));
   WEFT_TRY(portal_,
            ports_.lni->portal({.is_matching = true, .flow_control = !protocol_.is_rnr}, *events_));
-  WEFT_CHECK(portal_->map(*ports_.endpoint, protocol_.index));
+  WEFT_CHECK(ports_.map(*portal_, protocol_.index));
   if (!protocol_.is_rnr) reserve();
   WEFT_CHECK(links_.wait("messages without a receive", *portal_, [this] { return read_link(); }));
   if (!overflow_.link(*portal_) || !request_.link(*portal_))
@@ -84,7 +85,7 @@ bool Inbox::read_link() {
 void Inbox::close() {
   engine_.set_deadline(*this, 0);
   portal_.reset();
-  queue_.reset();
+  queue_.close();
   events_.reset();
 }
 
@@ -221,19 +222,20 @@ Inbox::Incoming &Inbox::incoming(Slot &slot, const Event &event, const Peer &pee
   const uint64_t key =
       is_rendezvous ? key_of(id_of(slot), peer.nid, peer.pid, event.rendezvous_id) : 0;
   if (is_rendezvous)
-    if (const auto found = rendezvous_.find(key); found != rendezvous_.end()) return *found->second;
+    for (auto [one, end] = rendezvous_.equal_range(key); one != end; ++one)
+      if (one->second->peer == peer) return *one->second;
   Incoming &message = *incoming_.take();
-  message = {.slot = &slot, .key = key, .begun = !is_rendezvous, .done = !is_rendezvous};
+  message = {
+      .slot = &slot, .key = key, .peer = peer, .begun = !is_rendezvous, .done = !is_rendezvous};
   message.is_rendezvous = is_rendezvous;
-  if (is_rendezvous) rendezvous_[key] = &message;
+  if (is_rendezvous) rendezvous_.emplace(key, &message);
   ++slot.users;
   if (slot.is_multi()) ++slot.receive->users;
   return message;
 }
 
 Inbox::Incoming &Inbox::describe(Slot &slot, const Event &event) {
-  Incoming &message = incoming(slot, event, Peer::of(event.initiator));
-  message.initiator = event.initiator;
+  Incoming &message = incoming(slot, event, Peer::of(event.initiator, event.vni));
   message.bits = event.match_bits;
   message.data = event.header_data;
   message.first = event.mlength;
@@ -244,11 +246,11 @@ Inbox::Incoming &Inbox::describe(Slot &slot, const Event &event) {
   return message;
 }
 
-sdk::Message Inbox::message_of(uint32_t initiator, uint64_t bits, uint64_t data, uint64_t length) {
+sdk::Message Inbox::message_of(const Peer &peer, uint64_t bits, uint64_t data, uint64_t length) {
   const bool has_data = (bits & protocol_.has_data) != 0;
   return {.tagged = (bits & protocol_.tagged) != 0,
           .has_data = has_data,
-          .source = sources_.number_of(initiator),
+          .source = sources_.number_of(peer),
           .tag = protocol_.tag_of(bits),
           .data = has_data ? data : 0,
           .length = length};
@@ -327,42 +329,8 @@ void Inbox::on_taken(const Event &event) {
   message.landed = event.mlength == 0 || landed_.erase(event.start) != 0;
   if (!message.landed) awaited_[event.start] = &message;
   if (!event.rendezvous && event.match_bits & kMatchComplete)
-    tell_matched(event.initiator, event.match_bits);
+    tell_matched(message.peer, event.match_bits);
   advance(message);
-}
-
-void Inbox::on_rendezvous(const Event &event) {
-  if (event.buffer_id >= slots_.size() || slots_[event.buffer_id].receive == nullptr) return;
-  Slot &slot = slots_[event.buffer_id];
-  // Here the initiator is the NIC and the PID.
-  const Peer peer{.nid = event.initiator >> 12, .pid = Pid(event.initiator & kAnyPid)};
-  Incoming &message = incoming(slot, event, peer);
-  message.begun = true;
-  if (!event.get_issued) {
-    const uint64_t at = event.start - slot.start;
-    const uint64_t whole = std::min<uint64_t>(event.rlength, slot.length - (at - event.mlength));
-    message.bits = event.match_bits;
-    message.get.local = event.start;
-    message.get.length = uint32_t(whole > event.mlength ? whole - event.mlength : 0);
-    read_rest(message, peer, event.remote_offset + event.mlength, event.rendezvous_id);
-  }
-  advance(message);
-}
-
-void Inbox::on_reply(const Event &event) {
-  Incoming *message;
-  if (event.rendezvous) {
-    const RendezvousReply reply = RendezvousReply::of(event.user_ptr);
-    const auto found = rendezvous_.find(key_of(reply.buffer_id, reply.nid, reply.pid, reply.id));
-    if (found == rendezvous_.end()) return;
-    message = found->second;
-  } else {
-    message = reinterpret_cast<Incoming *>(event.user_ptr);
-  }
-  message->done = true;
-  message->read = event.mlength;
-  if (event.rc != Rc::kOk) message->rc = event.rc;
-  advance(*message);
 }
 
 void Inbox::advance(Incoming &message) {
@@ -372,8 +340,7 @@ void Inbox::advance(Incoming &message) {
 
 void Inbox::finish(Incoming &message) {
   if (message.slot != nullptr) return finish_in_slot(message);
-  const sdk::Message about =
-      message_of(message.initiator, message.bits, message.data, message.length);
+  const sdk::Message about = message_of(message.peer, message.bits, message.data, message.length);
   sdk::Receive &receive = *message.receive;
   const Rc rc = message.rc;
   const size_t received = rc == Rc::kOk ? message.first + message.read : 0;
@@ -383,7 +350,7 @@ void Inbox::finish(Incoming &message) {
 
 void Inbox::finish_in_slot(Incoming &message) {
   Slot &slot = *message.slot;
-  if (message.is_rendezvous) rendezvous_.erase(message.key);
+  if (message.is_rendezvous) forget_rendezvous(message);
   const uint64_t room = slot.length - std::min(message.at, slot.length);
   const uint64_t takes = std::min<uint64_t>(message.length, room);
   uint64_t first = message.first;
@@ -394,9 +361,9 @@ void Inbox::finish_in_slot(Incoming &message) {
                   reinterpret_cast<const void *>(message.saved), first);
     overflow_.release(message.saved, message.first);
   }
-  const size_t received = message.rc == Rc::kOk ? size_t(first + message.read) : 0;
-  const sdk::Message about =
-      message_of(message.initiator, message.bits, message.data, message.length);
+  const uint64_t read = message.reads_all ? takes - std::min(takes, first) : message.read;
+  const size_t received = message.rc == Rc::kOk ? size_t(first + read) : 0;
+  const sdk::Message about = message_of(message.peer, message.bits, message.data, message.length);
   const int err = errno_of(message.rc);
   slot.taken += takes;
   if (message.unlinks) {

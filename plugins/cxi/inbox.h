@@ -100,12 +100,14 @@ class Inbox final : private sdk::Handler {
     Slot *slot = nullptr;             // null: software has matched it
     sdk::Receive *receive = nullptr;  // of those
     uint64_t key = 0;                 // of a rendezvous
-    uint32_t initiator = 0;
+    Peer peer;
     uint64_t bits = 0, data = 0;
     uint64_t saved = 0;              // where its first bytes are, if it came too early
     uint64_t at = 0;                 // in the slot's memory
     uint32_t first = 0, length = 0;  // bytes that came along, and of all
     uint32_t read = 0;               // by a Get
+    uint32_t replies = 0;            // that may be of this one, or of one with the same key
+    bool reads_all = false;          // as many as there are room for: `read` is not known
     bool is_rendezvous = false, is_saved = false;
     bool known = false, landed = true, begun = true, done = true;
     bool unlinks = false;
@@ -113,7 +115,7 @@ class Inbox final : private sdk::Handler {
     Transfer get;  // of software's own
   };
   struct Saved : sdk::Unexpected {
-    uint32_t initiator = 0;
+    Peer peer;
     uint64_t bits = 0, start = 0, remote_offset = 0;
     uint32_t first = 0;
     uint8_t rendezvous_id = 0;
@@ -150,18 +152,20 @@ class Inbox final : private sdk::Handler {
 
   // Messages.
   static uint64_t key_of(uint16_t buffer_id, Nid nid, Pid pid, uint8_t id);
+  void on_read_by_nic(const Event &event);
+  void forget_rendezvous(const Incoming &message);
   Incoming &incoming(Slot &slot, const Event &event, const Peer &peer);
   Incoming &describe(Slot &slot, const Event &event);
   void advance(Incoming &message);
   void finish(Incoming &message);
   void finish_in_slot(Incoming &message);
-  sdk::Message message_of(uint32_t initiator, uint64_t bits, uint64_t data, uint64_t length);
+  sdk::Message message_of(const Peer &peer, uint64_t bits, uint64_t data, uint64_t length);
   void save(Saved &message, uint64_t data, uint64_t length);
   void start_delivery(Saved &message, sdk::Receive &receive);
   void drop(Saved &message);
   void release(uint64_t start, uint32_t bytes, bool is_requested);
-  void read_rest(Incoming &message, const Peer &peer, uint64_t remote_offset, uint8_t id);
-  void tell_matched(uint32_t initiator, uint64_t bits);
+  void read_rest(Incoming &message, uint64_t remote_offset, uint8_t id);
+  void tell_matched(const Peer &peer, uint64_t bits);
   void post_gets();
 
   // Flow control and collecting.
@@ -187,7 +191,7 @@ class Inbox final : private sdk::Handler {
   const weft_instance *const instance_;
   Control *control_ = nullptr;
   std::unique_ptr<EventQueue> events_;
-  std::unique_ptr<TransmitQueue> queue_;
+  VniQueue queue_;
   std::unique_ptr<Portal> portal_;
   Buffers overflow_, request_;
 
@@ -195,7 +199,7 @@ class Inbox final : private sdk::Handler {
   std::deque<uint16_t> free_;  // in the order of their last use
   size_t kept_ = 0;
   sdk::Pool<Incoming> incoming_;
-  std::unordered_map<uint64_t, Incoming *> rendezvous_;
+  std::unordered_multimap<uint64_t, Incoming *> rendezvous_;
   sdk::Pool<Saved> saved_;
   std::unordered_set<uint64_t> landed_;  // bytes of messages whose header was not taken yet
   std::unordered_map<uint64_t, Incoming *> awaited_;     // headers before the bytes: of receives,

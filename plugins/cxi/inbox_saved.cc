@@ -45,7 +45,7 @@ void Inbox::on_request(const Event &event) {
     RequestHeader header;
     std::memcpy(&header, bytes, sizeof header);
     Saved &saved = *saved_.take();
-    saved.initiator = header.initiator;
+    saved.peer = Peer::of(header.initiator, header.vni);
     saved.bits = header.match_bits;
     saved.start = event.start + event.head;
     saved.first = event.mlength - event.head;
@@ -68,7 +68,7 @@ void Inbox::on_collected(const Event &event) {
   counters_.messages_collected.add();
   --waiting_;
   Saved &saved = *saved_.take();
-  saved.initiator = event.initiator;
+  saved.peer = Peer::of(event.initiator, event.vni);
   saved.bits = event.match_bits;
   saved.start = event.start;
   saved.first = event.mlength;
@@ -84,15 +84,14 @@ void Inbox::on_collected(const Event &event) {
 }
 
 void Inbox::save(Saved &saved, uint64_t data, uint64_t length) {
-  saved.message = message_of(saved.initiator, saved.bits, data, length);
+  saved.message = message_of(saved.peer, saved.bits, data, length);
   if (sdk::Receive *const receive = receiver_.match(saved.message)) return deliver(saved, *receive);
   receiver_.save(saved);
 }
 
 void Inbox::deliver(sdk::Unexpected &message, sdk::Receive &receive) {
   auto &saved = static_cast<Saved &>(message);
-  if (!saved.is_rendezvous && saved.bits & kMatchComplete)
-    tell_matched(saved.initiator, saved.bits);
+  if (!saved.is_rendezvous && saved.bits & kMatchComplete) tell_matched(saved.peer, saved.bits);
   if (saved.landed) return start_delivery(saved, receive);
   saved.receive = &receive;
 }
@@ -109,7 +108,7 @@ void Inbox::start_delivery(Saved &saved, sdk::Receive &receive) {
   }
   Incoming &message = *incoming_.take();
   message = {.receive = &receive,
-             .initiator = saved.initiator,
+             .peer = saved.peer,
              .bits = saved.bits,
              .data = about.data,
              .first = uint32_t(first),
@@ -122,9 +121,8 @@ void Inbox::start_delivery(Saved &saved, sdk::Receive &receive) {
   message.get.length = uint32_t(whole > saved.first ? whole - saved.first : 0);
   const uint64_t offset = saved.remote_offset + saved.first;
   const uint8_t id = saved.rendezvous_id;
-  const Peer peer = Peer::of(saved.initiator);
   saved_.give(&saved);
-  read_rest(message, peer, offset, id);
+  read_rest(message, offset, id);
 }
 
 // The sender of a long message is done when it was read: nothing is read of it.
@@ -137,15 +135,14 @@ void Inbox::discard(sdk::Unexpected &message) {
   if (events_ != nullptr && saved.is_rendezvous) {
     Transfer get;
     get.op = Op::kGet;
-    const Peer peer = Peer::of(saved.initiator);
-    get.to = {peer.nid, peer.pid, kRendezvousIndex};
+    get.to = {saved.peer.nid, saved.peer.pid, kRendezvousIndex};
     get.match_bits = read_bits(saved.rendezvous_id, saved.bits);
     get.remote_offset = saved.remote_offset;
     get.initiator = ports_.initiator;
-    if (queue_->post(get) == 0) queue_->flush();
+    if (queue_.post(get, saved.peer.vni) == 0) queue_.flush();
   }
   if (events_ != nullptr && !saved.is_rendezvous && saved.bits & kMatchComplete)
-    tell_matched(saved.initiator, saved.bits);
+    tell_matched(saved.peer, saved.bits);
   if (saved.landed) release(saved.start, saved.first, saved.is_requested);
   saved_.give(&saved);
 }
@@ -154,39 +151,15 @@ void Inbox::release(uint64_t start, uint32_t bytes, bool is_requested) {
   (is_requested ? request_ : overflow_).release(start, bytes);
 }
 
-// ---- Gets of our own ----
-
-void Inbox::read_rest(Incoming &message, const Peer &peer, uint64_t remote_offset, uint8_t id) {
-  Transfer &get = message.get;
-  get.op = Op::kGet;
-  get.to = {peer.nid, peer.pid, kRendezvousIndex};
-  get.memory = ports_.all;
-  get.remote_offset = remote_offset;
-  get.match_bits = read_bits(id, message.bits);
-  get.initiator = ports_.initiator;
-  get.eq = events_.get();
-  get.user_ptr = reinterpret_cast<uintptr_t>(&message);
-  gets_.push_back(&message);
-  post_gets();
-}
-
-void Inbox::post_gets() {
-  bool posted = false;
-  while (!gets_.empty() && queue_->post(gets_.front()->get) == 0) {
-    gets_.pop_front();
-    posted = true;
-  }
-  if (posted) queue_->flush();
-}
+// ---- notices ----
 
 // FI_MATCH_COMPLETE of a message that has had to wait for its receive.
-void Inbox::tell_matched(uint32_t initiator, uint64_t bits) {
-  const Peer peer = Peer::of(initiator);
+void Inbox::tell_matched(const Peer &peer, uint64_t bits) {
   Transfer notice;
   notice.to = {peer.nid, peer.pid, kDoneIndex};
   notice.match_bits = MessageBits().with_transaction(transaction_of(bits)).bits;
   notice.initiator = ports_.initiator;
-  if (queue_->post(notice) == 0) queue_->flush();
+  if (queue_.post(notice, peer.vni) == 0) queue_.flush();
 }
 
 }  // namespace weft::cxi

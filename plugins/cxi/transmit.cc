@@ -76,7 +76,7 @@ Result<void> Transmit::open(bool waits) {
 // Whatever is mapped for a long message, by its LAC and address: the target knows both from it.
 Result<void> Transmit::open_source() {
   WEFT_TRY(source_, ports_.lni->portal({.is_matching = true}, *events_));
-  WEFT_CHECK(source_->map(*ports_.endpoint, kRendezvousIndex));
+  WEFT_CHECK(ports_.map(*source_, kRendezvousIndex));
   source_->set_state(PortalState::kEnabled, kIgnoreDrops);
   for (const uint8_t lac : ports_.lni->lacs()) {
     Entry whole{.memory = {.number = Memory::kWholeLac, .lac = lac},
@@ -101,7 +101,7 @@ bool Transmit::read_link() {
 
 Result<void> Transmit::open_done() {
   WEFT_TRY(done_, ports_.lni->portal({.is_matching = true}, *events_));
-  WEFT_CHECK(done_->map(*ports_.endpoint, kDoneIndex));
+  WEFT_CHECK(ports_.map(*done_, kDoneIndex));
   done_->set_state(PortalState::kEnabled, kIgnoreDrops);
   Entry notice{.ignore_bits = ~uint64_t{0}};
   notice.op_put = true;
@@ -120,7 +120,14 @@ void Transmit::close() {
 
 // ---- calls ----
 
+bool Transmit::is_saturated() {
+  saturated_ |= events_->take_saturation();
+  if (saturated_ && events_->peek(0) == nullptr) saturated_ = false;
+  return saturated_;
+}
+
 Transmit::Op *Transmit::take() {
+  if (is_saturated()) return nullptr;
   Op *const op = ops_.take();
   if (op == nullptr) return nullptr;
   op->is_message = op->is_rendezvous = op->is_inject = false;
@@ -128,7 +135,7 @@ Transmit::Op *Transmit::take() {
   op->is_deferred = false;
   op->tries = 0;
   op->completion = nullptr;
-  op->writes_back = false;
+  op->writes_back = op->is_counted = false;
   op->number = UINT32_MAX;
   op->sequence = 0;
   op->rc = Rc::kOk;
@@ -137,6 +144,21 @@ Transmit::Op *Transmit::take() {
   op->transfer.user_ptr = reinterpret_cast<uintptr_t>(op);
   op->transfer.initiator = ports_.initiator;
   return op;
+}
+
+sdk::Cntr *Transmit::counter_of(const Op &op) const {
+  return op.is_message ? tx_.send : op.flags & FI_WRITE ? tx_.write : tx_.read;
+}
+
+// A message that is refused goes again, and has not failed.
+void Transmit::count_in_nic(Op &op, sdk::Cntr *counter) {
+  if (counter == nullptr || counter->store() == nullptr) return;
+  if (op.is_message && (op.is_rendezvous || op.wants_match || !ports_.counts_successes_alone))
+    return;
+  op.is_counted = true;
+  op.transfer.counter = &static_cast<NicCounter &>(*counter->store()).counter();
+  op.transfer.counts_bytes = counter->counts_bytes();
+  op.transfer.counts_failures = !op.is_message;
 }
 
 void Transmit::give(Op &op) {
@@ -175,7 +197,7 @@ bool Transmit::number_transaction(Op &op) {
 }
 
 ssize_t Transmit::post(Op &op, bool fence) {
-  op.peer = {op.transfer.to.nid, op.transfer.to.pid};
+  op.peer = {op.transfer.to.nid, op.transfer.to.pid, op.profile.vni};
   op.sequence = ++sequence_;
   if (!use(op.profile)) return -FI_EINVAL;
   if (fence) {
@@ -262,6 +284,7 @@ void Transmit::on_acknowledged(const Event &event) {
   }
   op.acknowledged = true;
   op.rc = event.rc;
+  if (event.type == EventType::kCommandFailure) op.is_counted = false;  // it has not begun
   // The NIC has found the receive by itself.
   if (event.list == List::kPriority) op.matched = true;
   settle(op);
@@ -298,7 +321,8 @@ void Transmit::on_deadline() {
 void Transmit::on_read(const Event &event) {
   const uint32_t number = rendezvous_of(event.match_bits);
   Op *const op = number < long_.size() ? long_[number] : nullptr;
-  if (op == nullptr || !(Peer::of(event.initiator) == op->peer)) return;  // it names none of ours
+  if (op == nullptr || op->peer != Peer::of(event.initiator, event.vni))
+    return;  // it names none of ours
   op->read = true;
   if (event.rc != Rc::kOk) op->rc = event.rc;
   settle(*op);
@@ -307,7 +331,7 @@ void Transmit::on_read(const Event &event) {
 void Transmit::on_matched(const Event &event) {
   const uint64_t number = transaction_of(event.match_bits);
   Op *const op = number < transactions_.size() ? transactions_[number] : nullptr;
-  if (op == nullptr || !(Peer::of(event.initiator) == op->peer)) return;
+  if (op == nullptr || op->peer != Peer::of(event.initiator, event.vni)) return;
   op->matched = true;
   settle(*op);
 }
@@ -328,35 +352,41 @@ void Transmit::drop(Op &op) {
 void Transmit::complete_deferred(Op &op) {
   deferred_->on_done(op);
   if (sdk::Cntr *const counter = op.completion) {
-    op.rc == Rc::kOk ? counter->add_events(1, op.length) : counter->add_error();
+    count(op, *counter);
     if (op.writes_back) static_cast<NicCounter &>(*counter->store()).counter().request_write_back();
     counter->users.fetch_sub(1);
   }
-  if (tx_.cq != nullptr && op.rc != Rc::kOk) {
+  report(op);
+  give(op);
+}
+
+// What the NIC has counted is only told.
+void Transmit::count(const Op &op, sdk::Cntr &counter) {
+  if (op.is_counted && (op.rc == Rc::kOk || op.transfer.counts_failures))
+    counter.look();
+  else if (op.rc == Rc::kOk)
+    counter.add_events(1, op.length);
+  else
+    counter.add_error();
+}
+
+void Transmit::report(const Op &op) {
+  if (tx_.cq == nullptr) return;
+  if (op.rc != Rc::kOk)
     tx_.cq->push_error({.context = op.context,
                         .flags = op.flags,
                         .len = op.length,
                         .err = errno_of(op.rc),
                         .prov_errno = int(op.rc)});
-  } else if (tx_.cq != nullptr && op.report) {
+  else if (op.report)
     tx_.cq->push({.context = op.context, .flags = op.flags, .len = op.length});
-  }
-  give(op);
 }
 
 void Transmit::complete(Op &op) {
   if (op.is_deferred) return complete_deferred(op);
   injected_ -= op.is_inject;
-  if (op.rc == Rc::kOk) {
-    tx_.succeed(op.context, op.flags, op.length, op.report);
-  } else {
-    tx_.finish({.context = op.context,
-                .flags = op.flags,
-                .length = op.length,
-                .report = op.report,
-                .err = errno_of(op.rc),
-                .prov_errno = int(op.rc)});
-  }
+  if (sdk::Cntr *const counter = counter_of(op)) count(op, *counter);
+  report(op);
   give(op);
 }
 

@@ -100,6 +100,7 @@ struct PortalStatus {
 class Portal {
  public:
   virtual ~Portal() = default;
+  // Once for each endpoint of a PID: peers reach it through each of their VNIs.
   virtual Result<void> map(Endpoint &endpoint, Index index) = 0;
   // By command. An event kStateChange follows. From kDisabled, `drops` must be the count, or
   // kIgnoreDrops: kNoMatch otherwise.

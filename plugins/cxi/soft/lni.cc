@@ -116,7 +116,7 @@ Result<std::unique_ptr<TriggerQueue>> SoftLni::trigger_queue(const Profile &prof
 SoftEndpoint::~SoftEndpoint() {
   const EngineGuard guard(engine_.lock);
   for (SoftPortal *const portal : portals_)
-    if (portal != nullptr) portal->unmapped();
+    if (portal != nullptr) portal->unmapped(*this);
   engine_.remove_endpoint(*this);
   engine_.outside().release(nid_, vni_, pid_);
 }

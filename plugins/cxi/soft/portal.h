@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "plugins/cxi/nic/nic.h"
 #include "plugins/cxi/soft/engine.h"
@@ -59,7 +60,7 @@ class SoftPortal final : public Portal {
   bool copy_out(const Arrival &arrival, uint32_t offset, std::span<uint8_t> out) const;
   Reply end(Arrival &arrival);
   void abandon(const Arrival &arrival) { eq_.unhold(events_of(arrival)); }  // the portal ends
-  void unmapped() { endpoint_ = nullptr; }
+  void unmapped(const SoftEndpoint &endpoint) { std::erase(endpoints_, &endpoint); }
 
   // ---- Portal ----
   Result<void> map(Endpoint &endpoint, Index index) override;
@@ -103,7 +104,7 @@ class SoftPortal final : public Portal {
   SoftLni &lni_;
   const PortalOptions options_;
   EventRing &eq_;
-  SoftEndpoint *endpoint_ = nullptr;
+  std::vector<SoftEndpoint *> endpoints_;  // that it is mapped in, of one PID
   PortalState state_ = PortalState::kDisabled;
   uint32_t drops_ = 0;
   EntryList priority_, overflow_, request_;
