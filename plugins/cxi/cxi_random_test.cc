@@ -2,7 +2,7 @@
 // Random programs, each from its seed: WEFT_TEST_SEED runs one, WEFT_TEST_SEEDS so many.
 #include <cstdlib>
 
-#include "plugins/cxi/random_program.h"
+#include "plugins/cxi/test_random_program.h"
 
 namespace weft::conformance::rdm {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // RandomProgram: endpoints, messages, remote memory.
-#include "plugins/cxi/random_program.h"
+#include "plugins/cxi/test_random_program.h"
 
 #include <rdma/fi_atomic.h>
 

@@ -10,8 +10,8 @@
 //
 // Every message arrives at most once, with its bytes, and exactly once where both of its endpoints
 // live. Those of one sender with the same tag meet receives in their order.
-#ifndef WEFT_PLUGINS_CXI_RANDOM_PROGRAM_H
-#define WEFT_PLUGINS_CXI_RANDOM_PROGRAM_H
+#ifndef WEFT_PLUGINS_CXI_TEST_RANDOM_PROGRAM_H
+#define WEFT_PLUGINS_CXI_TEST_RANDOM_PROGRAM_H
 
 #include <rdma/fi_collective.h>
 #include <rdma/fi_trigger.h>
@@ -117,7 +117,7 @@ class RandomProgram {
   static bool has_failed() { return ::testing::Test::HasFailure(); }
   Options options(size_t nic);
 
-  // random_program.cc, random_program_rare.cc: what the program does.
+  // test_random_program.cc, test_random_program_rare.cc: what the program does.
   void step();
   void step_rarely(size_t which);
   Endpoint *any();
@@ -145,7 +145,7 @@ class RandomProgram {
   void leave(Endpoint &endpoint);
   fid_ep *through(Endpoint &endpoint);  // it or one of its aliases
 
-  // random_program_checks.cc: what must be true.
+  // test_random_program_checks.cc: what must be true.
   void read(Endpoint &endpoint, size_t most);
   void read_joined(Nic &nic);
   void on_done(Endpoint &endpoint, const Completion &done);

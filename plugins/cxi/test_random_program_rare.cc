@@ -2,7 +2,7 @@
 // RandomProgram: work that a counter starts, and groups.
 #include <vector>
 
-#include "plugins/cxi/random_program.h"
+#include "plugins/cxi/test_random_program.h"
 
 namespace weft::conformance::rdm {
 

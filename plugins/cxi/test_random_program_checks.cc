@@ -5,7 +5,7 @@
 #include <map>
 #include <tuple>
 
-#include "plugins/cxi/random_program.h"
+#include "plugins/cxi/test_random_program.h"
 
 namespace weft::conformance::rdm {
 
