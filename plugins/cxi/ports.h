@@ -49,6 +49,7 @@ struct Ports {
   Profile profile;                                   // that queues begin with
   std::vector<std::unique_ptr<Endpoint>> endpoints;  // one for each VNI
   uint32_t initiator = 0;                            // how peers know us
+  bool counts_successes_alone = false;
 
   // Takes a PID that is free in all of the VNIs. FI_EADDRINUSE: there is none, or not `pid`.
   Result<void> claim(const std::vector<Vni> &vnis, Pid pid);
