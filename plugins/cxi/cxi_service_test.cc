@@ -204,6 +204,41 @@ TEST(CxiService, AnEndpointHasTheKeyOfItsDomain) {
   info->ep_attr->auth_key_size = 0;
 }
 
+TEST(CxiService, KeysOfAVectorSayTheService) {
+  OWN_SERVICES();
+  Launcher launcher;
+  const uint32_t own = launcher.create({}, {30, 31}), newest = launcher.create({}, {40});
+  Options options;
+  options.vector_keys = {bytes_of(own, 30), bytes_of(own, 31)};
+  options.caps |= FI_RMA;
+  {
+    Net net(2, options);
+    net.exchange(0, 1, 100000);
+    net.exchange(1, 0);
+    EXPECT_EQ(launcher.show(own).processes, 1u);
+    EXPECT_EQ(launcher.show(newest).processes, 0u);
+    const std::string other = bytes_of(newest, 40);
+    fi_addr_t handle = FI_ADDR_NOTAVAIL;
+    EXPECT_EQ(fi_av_insert_auth_key(net[0].av, other.data(), other.size(), &handle, 0), -FI_EINVAL)
+        << "a domain has one service";
+  }
+  // Not while there are counters of the service that was found.
+  options.vector_keys.resize(1);
+  const Info info = find_info(options, FI_SOURCE);
+  ASSERT_TRUE(info);
+  Application app(options);
+  app.open_fabric(info.get());
+  fi_av_attr attr{};
+  must(fi_av_open(app.domain, &attr, app.av.out(), nullptr));
+  fid_cntr *counter = nullptr;
+  must(fi_cntr_open(app.domain, nullptr, &counter, nullptr));
+  const std::string &key = options.vector_keys[0];
+  fi_addr_t handle = FI_ADDR_NOTAVAIL;
+  EXPECT_EQ(fi_av_insert_auth_key(app.av, key.data(), key.size(), &handle, 0), -FI_EBUSY);
+  must(fi_close(&counter->fid));
+  EXPECT_EQ(fi_av_insert_auth_key(app.av, key.data(), key.size(), &handle, 0), 0);
+}
+
 // ---- the key of who gives none ----
 
 // Which of the services a domain without a key takes.

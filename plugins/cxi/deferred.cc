@@ -183,10 +183,15 @@ int DeferredWork::post(Transmit &transmit, Transmit::Op &op) {
   return rc;
 }
 
-Result<void> DeferredWork::open() {
+Result<void> DeferredWork::open(Lni &lni, Vni vni) {
   const DeviceFacts &facts = domain_.device().facts();
-  WEFT_TRY(events_, domain_.lni().event_queue({.places = facts.max_triggered + 16, .waits = true}));
-  return queue_for(domain_.vni()).transform([](TriggerQueue *) {});
+  WEFT_TRY(std::unique_ptr<EventQueue> events,
+           lni.event_queue({.places = facts.max_triggered + 16, .waits = true}));
+  WEFT_TRY(std::unique_ptr<TriggerQueue> queue, lni.trigger_queue({.vni = vni}));
+  queues_.clear();
+  queues_[vni] = std::move(queue);
+  events_ = std::move(events);
+  return {};
 }
 
 Result<TriggerQueue *> DeferredWork::queue_for(Vni vni) {

@@ -42,7 +42,8 @@ class DeferredWork {
   int cancel(const fi_deferred_work &work);
   int flush(fid_cntr *triggering);  // null: of all counters
 
-  Result<void> open();
+  // Its queues, in place of those that it has had; no work may be under way.
+  Result<void> open(Lni &lni, Vni vni);
   void read_events();
   EventQueue &events() { return *events_; }
 

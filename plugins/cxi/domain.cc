@@ -57,8 +57,8 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
       key_(key),
       has_vector_keys_(cxi::has_vector_keys(info, fabric.api_version())) {
   shared().keeps_receives = true;
-  engine().yield_after(kReadsOfATurn);
   if (has_vector_keys_) shared().av_keys = &vector_keys_;
+  engine().yield_after(kReadsOfATurn);
   regions_.optimized = fabric.settings().optimized_mrs;
   regions_.match_events = fabric.settings().mr_match_events;
   regions_.key_cache = fabric.settings().prov_key_cache;
@@ -84,18 +84,8 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   if (domain == nullptr) return fail(FI_ENOMEM, "no memory for a domain");
   WEFT_INFO(fabric.instance(), FI_LOG_DOMAIN, "%s: service %u, VNI %u",
             domain->device_->facts().name.c_str(), key.service, key.vni);
-  if (const auto own = std::ranges::find(services, key.service, &Service::id);
-      own != services.end()) {
-    if (own->max_triggered > kOwnTriggered)
-      domain->deferred_depth_ = own->max_triggered - kOwnTriggered;
-    if (own->max_list_entries != 0 && own->max_list_entries < kFewEntries)
-      WEFT_WARN(fabric.instance(), FI_LOG_DOMAIN,
-                "%s: service %u has %zu list entries for all its processes: messages will wait for "
-                "each other, or for ever; use one with %zu or more",
-                domain->device_->facts().name.c_str(), key.service, own->max_list_entries,
-                kFewEntries);
-  }
-  Result<void> started = domain->deferred_.open();
+  domain->look_at_service(services);
+  Result<void> started = domain->deferred_.open(*domain->lni_, key.vni);
   // Nothing of the process is hidden from its own NIC.
   if (!started) {
   } else if (auto all = domain->lni_->map(0, UINT64_MAX, Lni::kRead | Lni::kWrite)) {
@@ -116,6 +106,49 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
     domain->telemetry_.push_back(domain->device_->telemetry(which));
   fabric.children.fetch_add(1);
   return domain;
+}
+
+void Domain::look_at_service(const std::vector<Service> &services) {
+  deferred_depth_ = 0;
+  const auto own = std::ranges::find(services, key_.service, &Service::id);
+  if (own == services.end()) return;
+  if (own->max_triggered > kOwnTriggered) deferred_depth_ = own->max_triggered - kOwnTriggered;
+  if (own->max_list_entries != 0 && own->max_list_entries < kFewEntries)
+    WEFT_WARN(instance(), FI_LOG_DOMAIN,
+              "%s: service %u has %zu list entries for all its processes: messages will wait for "
+              "each other, or for ever; use one with %zu or more",
+              device_->facts().name.c_str(), key_.service, own->max_list_entries, kFewEntries);
+}
+
+Result<void> Domain::take_service(const AuthKey &key) {
+  if (key.service == key_.service) {
+    has_keys_ = true;
+    return {};
+  }
+  if (has_keys_)
+    return fail(FI_EINVAL,
+                "fi_av_insert_auth_key: the key is of service %u, and others of the domain are of "
+                "service %u: a domain has one service; open another domain",
+                key.service, key_.service);
+  if (nic_counters != 0)
+    return fail(
+        FI_EBUSY,
+        "fi_av_insert_auth_key: the key is of service %u, and counters of the domain are of "
+        "service %u: insert the first key before counters are opened",
+        key.service, key_.service);
+  WEFT_TRY(std::unique_ptr<Lni> lni, device_->open_lni(key.service));
+  WEFT_TRY(const weft::cxi::Memory all, lni->map(0, UINT64_MAX, Lni::kRead | Lni::kWrite));
+  engine().remove_poller(*this);  // its descriptors change
+  const auto done = deferred_.open(*lni, key.vni);
+  if (done) {
+    lni_.swap(lni);
+    all_ = all;
+    key_ = key;
+    has_keys_ = true;
+    look_at_service(device_->services());
+  }
+  engine().add_poller(*this);
+  return done;
 }
 
 // FI_CXI_TELEMETRY.

@@ -59,6 +59,10 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   Vni vni() const { return key_.vni; }
   // FI_AV_AUTH_KEY: endpoints are in the VNIs of their address vector's keys.
   bool has_vector_keys() const { return has_vector_keys_; }
+  // The first key says which service the domain has. FI_EBUSY: something of the NIC is open by the
+  // one that was found; FI_EINVAL: there are keys of that one. The lock is held.
+  Result<void> take_service(const AuthKey &key);
+  size_t nic_counters = 0;  // open ones
   // Triggered commands that all processes of the service may queue together.
   size_t deferred_depth() const { return deferred_depth_; }
   Regions &regions() { return regions_; }
@@ -102,6 +106,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
          void *context);
   ~Domain() = default;
   void log_telemetry();
+  void look_at_service(const std::vector<Service> &services);
 
   // sdk::Poller
   void on_poll() override;
@@ -115,10 +120,11 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   Fabric &fabric_;
   Settings settings_;
   const std::shared_ptr<Device> device_;
-  const std::unique_ptr<Lni> lni_;
+  std::unique_ptr<Lni> lni_;
   DeferredWork deferred_{*this};
   weft::cxi::Memory all_;
-  const AuthKey key_;
+  AuthKey key_;
+  bool has_keys_ = false;  // of its service, in address vectors
   const bool has_vector_keys_;
   VectorKeys vector_keys_{*this};
   size_t deferred_depth_ = 0;

@@ -184,6 +184,8 @@ Result<void> CxiEndpoint::claim_pid() {
   if (ports_.has_pid()) return {};
   if (!domain_.has_vector_keys()) return ports_.claim({ports_.profile.vni}, wanted_pid_);
   WEFT_TRY(const std::vector<Vni> vnis, hold_keys());
+  ports_.lni = &domain_.lni();  // a key may have changed its service
+  ports_.all = domain_.all_memory();
   ports_.profile.vni = vnis.front();
   return ports_.claim(vnis, wanted_pid_);
 }

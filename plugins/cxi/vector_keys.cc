@@ -19,14 +19,9 @@ Vni VectorKeys::vni_of(Bytes key) {
 
 Result<sdk::AuthKey> VectorKeys::read(Bytes bytes) {
   WEFT_TRY(const auto key, auth_key_of("fi_av_insert_auth_key", bytes.data(), bytes.size()));
-  const AuthKey &own = domain_.key();
-  if (key->service != own.service)
-    return fail(FI_EINVAL,
-                "fi_av_insert_auth_key: the key is of service %u, and the domain of service %u: an "
-                "endpoint has one service, with all of its VNIs; use that one",
-                key->service, own.service);
   WEFT_CHECK(check_auth_key(*key, domain_.device().facts().name, domain_.device().services(),
                             User::own()));
+  WEFT_CHECK(domain_.take_service(*key));
   // Its padding may be anything.
   sdk::AuthKey kept(kAuthKeySize, 0);
   std::memcpy(kept.data() + offsetof(cxi_auth_key, svc_id), &key->service, sizeof key->service);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // VectorKeys: the authorization keys of a domain whose address vectors have them (FI_AV_AUTH_KEY,
-// fi_av.3): each is a struct cxi_auth_key, of the domain's service.
+// fi_av.3): each is a struct cxi_auth_key. The first one says which service the domain has.
 //
 // Example:
 //    // The VNIs that an endpoint with this vector is to be in.
