@@ -22,6 +22,8 @@
 
 namespace weft::cxi {
 
+class DeviceMemory;
+
 // An endpoint of the fabric, in our VNI.
 struct Peer {
   Nid nid = 0;
@@ -38,7 +40,8 @@ struct Peer {
 
 struct Ports {
   Lni *lni = nullptr;
-  Memory all;  // the memory of the process
+  Memory all;                             // the memory of the process
+  const DeviceMemory *devices = nullptr;  // FI_HMEM; null: no buffer is a device's
   Nid nid = 0;
   Profile profile;
   std::unique_ptr<Endpoint> endpoint;

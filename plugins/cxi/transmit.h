@@ -58,9 +58,9 @@ class Transmit final : private sdk::Handler {
     bool is_deferred = false;          // a counter starts it
     sdk::Cntr *completion = nullptr;   // of that
     bool writes_back = false;          // which is written to the application's memory, too
-    Memory window;                     // of a long message: what its target may read
-    uint32_t number = 0;               // of a long message, or of a transaction
-    uint64_t sequence = 0;             // of posting
+    Memory window;          // of a long message: what its target may read; memory of a device
+    uint32_t number = 0;    // of a long message, or of a transaction
+    uint64_t sequence = 0;  // of posting
     Rc rc = Rc::kOk;
     Peer peer;
     Profile profile;
