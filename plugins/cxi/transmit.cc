@@ -95,6 +95,9 @@ void Transmit::close() {
   done_.reset();
   source_.reset();
   queue_.reset();
+  ops_.visit([this](Op &op) {
+    if (op.window.number != 0) ports_.lni->unmap(std::exchange(op.window, {}));
+  });
   events_.reset();
 }
 
