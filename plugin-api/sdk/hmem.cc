@@ -82,6 +82,14 @@ Result<std::shared_ptr<const Hmem>> Hmem::open(const HmemOptions &options) {
   return std::make_shared<const Hmem>(std::move(ifaces), options.direct);
 }
 
+Result<std::shared_ptr<const Hmem>> HmemSource::open() {
+  const std::lock_guard guard(mutex_);
+  if (hmem_ == nullptr) {
+    WEFT_TRY(hmem_, Hmem::open(options_));
+  }
+  return hmem_;
+}
+
 HmemIface *Hmem::of(enum fi_hmem_iface iface) const {
   const auto found =
       std::ranges::find_if(ifaces_, [&](const auto &one) { return one->iface() == iface; });

@@ -183,8 +183,9 @@ Result<std::unique_ptr<HmemIface>> open_cuda(const std::string &library) {
   void *const handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {
     const char *const why = ::dlerror();
-    return fail(FI_ENODATA, "FI_HMEM_CUDA: %s: %s: install the driver of the device",
-                library.c_str(), why != nullptr ? why : "it cannot be opened");
+    return fail(FI_ENODATA,
+                "FI_HMEM_CUDA: %s: install the driver of the device, or name its library (libcuda)",
+                why != nullptr ? why : library.c_str());
   }
   CudaFunctions cuda{};
   const char *missing = nullptr;

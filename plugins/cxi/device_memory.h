@@ -20,7 +20,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "plugins/cxi/nic/nic.h"
@@ -28,18 +27,6 @@
 namespace weft::cxi {
 
 class Regions;
-
-// Opens the libraries of devices when somebody asks for FI_HMEM, once.
-class HmemSource {
- public:
-  explicit HmemSource(sdk::HmemOptions options) : options_(std::move(options)) {}
-  Result<std::shared_ptr<const sdk::Hmem>> open();
-
- private:
-  const sdk::HmemOptions options_;
-  std::mutex mutex_;
-  std::shared_ptr<const sdk::Hmem> hmem_;
-};
 
 class DeviceMemory {
  public:

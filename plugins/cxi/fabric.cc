@@ -9,7 +9,7 @@
 namespace weft::cxi {
 
 Fabric::Fabric(const weft_instance *instance, const Settings &settings,
-               std::shared_ptr<Devices> devices, std::shared_ptr<HmemSource> hmem,
+               std::shared_ptr<Devices> devices, std::shared_ptr<sdk::HmemSource> hmem,
                const fi_fabric_attr &attr, void *context)
     : Object(instance, FI_CLASS_FABRIC, context),
       settings_(settings),
@@ -22,7 +22,7 @@ Fabric::Fabric(const weft_instance *instance, const Settings &settings,
 
 Result<fid_fabric *> Fabric::open(const weft_instance *instance, const Settings &settings,
                                   std::shared_ptr<Devices> devices,
-                                  std::shared_ptr<HmemSource> hmem, const fi_fabric_attr &attr,
+                                  std::shared_ptr<sdk::HmemSource> hmem, const fi_fabric_attr &attr,
                                   void *context) {
   auto *const fabric = new (std::nothrow)
       Fabric(instance, settings, std::move(devices), std::move(hmem), attr, context);

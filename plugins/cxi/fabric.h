@@ -12,12 +12,12 @@
 #include <rdma/fabric.h>
 #include <weft/sdk/fabric_ops.h>
 #include <weft/sdk/fid.h>
+#include <weft/sdk/hmem.h>
 
 #include <atomic>
 #include <memory>
 
 #include "plugins/cxi/counters.h"
-#include "plugins/cxi/device_memory.h"
 #include "plugins/cxi/domain.h"
 #include "plugins/cxi/nic/device.h"
 #include "plugins/cxi/services_ops.h"
@@ -29,8 +29,8 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricO
  public:
   static Result<fid_fabric *> open(const weft_instance *instance, const Settings &settings,
                                    std::shared_ptr<Devices> devices,
-                                   std::shared_ptr<HmemSource> hmem, const fi_fabric_attr &attr,
-                                   void *context);
+                                   std::shared_ptr<sdk::HmemSource> hmem,
+                                   const fi_fabric_attr &attr, void *context);
 
   Devices &devices() { return *devices_; }
   // Memory of devices, for domains with FI_HMEM.
@@ -50,12 +50,12 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricO
 
  private:
   Fabric(const weft_instance *instance, const Settings &settings, std::shared_ptr<Devices> devices,
-         std::shared_ptr<HmemSource> hmem, const fi_fabric_attr &attr, void *context);
+         std::shared_ptr<sdk::HmemSource> hmem, const fi_fabric_attr &attr, void *context);
   ~Fabric() = default;
 
   const Settings settings_;
   const std::shared_ptr<Devices> devices_;
-  const std::shared_ptr<HmemSource> hmem_;
+  const std::shared_ptr<sdk::HmemSource> hmem_;
   const uint32_t api_version_;
   sdk::Stats<Counters> stats_;
 };

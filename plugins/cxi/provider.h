@@ -11,6 +11,7 @@
 #ifndef WEFT_PLUGINS_CXI_PROVIDER_H
 #define WEFT_PLUGINS_CXI_PROVIDER_H
 
+#include <weft/sdk/hmem.h>
 #include <weft/sdk/params.h>
 #include <weft/sdk/provider.h>
 
@@ -21,7 +22,6 @@
 
 #include "plugins/cxi/all_devices.h"
 #include "plugins/cxi/auth_key.h"
-#include "plugins/cxi/device_memory.h"
 #include "plugins/cxi/nic/device.h"
 #include "plugins/cxi/settings.h"
 
@@ -198,7 +198,7 @@ class CxiProvider {
       : instance_(instance),
         settings_(std::move(settings)),
         devices_(std::move(devices)),
-        hmem_(std::make_shared<HmemSource>(settings_.hmem)) {}
+        hmem_(std::make_shared<sdk::HmemSource>(settings_.hmem)) {}
 
  private:
   static Result<Settings> settings_of(const weft_instance *instance);  // settings.cc
@@ -208,7 +208,7 @@ class CxiProvider {
   const weft_instance *instance_;
   const Settings settings_;
   const std::shared_ptr<AllDevices> devices_;
-  const std::shared_ptr<HmemSource> hmem_;
+  const std::shared_ptr<sdk::HmemSource> hmem_;
 };
 
 }  // namespace weft::cxi

@@ -10,9 +10,10 @@
 //    }
 //
 // An HmemIface is one kind of such memory (enum fi_hmem_iface). Its library is opened at run time,
-// and Hmem is what this host has of them. A provider opens it when hints ask for FI_HMEM, offers
-// FI_HMEM where that succeeds, and keeps a null pointer in domains without it: they pay for nothing.
-// In a domain with it, an address is looked up once for an operation, or a region has its place.
+// and Hmem is what this host has of them. A provider opens it (HmemSource) when hints ask for
+// FI_HMEM, offers that where it succeeds, and keeps a null pointer in domains without it: they pay
+// for nothing. In a domain with it, an address is looked up once for an operation, or a region has
+// its place.
 //
 // Copies are synchronous: the bytes are there when the call returns. All calls are thread-safe. Not
 // for the host's memory that a device has allocated: that is memory like any other.
@@ -28,7 +29,9 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace weft::sdk {
@@ -100,6 +103,19 @@ class Hmem {
  private:
   std::vector<std::unique_ptr<HmemIface>> ifaces_;
   const size_t direct_;
+};
+
+// What a provider has: opens the libraries when somebody asks for FI_HMEM, once. What has failed is
+// tried again the next time.
+class HmemSource {
+ public:
+  explicit HmemSource(HmemOptions options) : options_(std::move(options)) {}
+  Result<std::shared_ptr<const Hmem>> open();
+
+ private:
+  const HmemOptions options_;
+  std::mutex mutex_;
+  std::shared_ptr<const Hmem> hmem_;
 };
 
 // A null place: the host's memory. The two may overlap only where both are.
