@@ -149,6 +149,7 @@ int Domain::close() {
     engine().remove_poller(*this);
   }
   device_->push();
+  device_->settle();
   fabric_.children.fetch_sub(1);
   delete this;
   return 0;
@@ -227,6 +228,7 @@ int Domain::wait_fds(std::vector<int> &fds) {
 
 bool Domain::may_wait() {
   device_->push();
+  device_->settle();
   return deferred_.events().arm();
 }
 

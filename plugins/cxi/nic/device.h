@@ -81,6 +81,8 @@ class Device {
   virtual void poll() = 0;
   // What this process has posted leaves, if the NIC does not do that by itself.
   virtual void push() = 0;
+  // The same for acknowledgements that wait for the next poll(): nobody polls for a while.
+  virtual void settle() {}
   // As the NIC has it now, for all processes.
   virtual uint64_t telemetry(Telemetry which) const = 0;
   // Readable when poll() has something to do; -1: never.

@@ -132,6 +132,51 @@ TEST(Hosts, BothMayCallAtTheSameTime) {
   EXPECT_EQ(in_b, out);
 }
 
+// Two that answer each other, and come back soon.
+TEST(Hosts, AnswersGoAlongWithMessages) {
+  const FarHost here, far;
+  Node a = here.process(5);
+  const std::vector<uint8_t> out = pattern(8);
+  std::vector<uint8_t> in_a(8), in_b(8);
+  a.append(region(1, 0), in_a);
+  {
+    Node b = far.process(6);
+    b.append(region(1, 0), in_b);
+    for (auto [from, to] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+      from->start(Op::kPut, to->at(), out);
+      EXPECT_EQ(from->result({to}), Rc::kOk);
+      EXPECT_TRUE(Process::take(*to->events));
+    }
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    const auto next = [&](EventQueue &queue, std::initializer_list<Node *> nodes) {
+      std::optional<Event> event;
+      while (!(event = Process::take(queue)) && std::chrono::steady_clock::now() < end)
+        for (Node *const node : nodes) node->neighbours->poll(Neighbours::Answers::kMayWait);
+      return event ? event->rc : Rc::kNone;
+    };
+    while (a.neighbours->taken_along() == 0 || b.neighbours->taken_along() == 0) {
+      ASSERT_LT(std::chrono::steady_clock::now(), end);
+      for (auto [from, to] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+        from->start(Op::kPut, to->at(), out);
+        from->neighbours->push();
+        EXPECT_EQ(next(*to->events, {to}), Rc::kOk);
+      }
+      EXPECT_EQ(next(*a.acks, {&a, &b}), Rc::kOk);
+      EXPECT_EQ(next(*b.acks, {&a, &b}), Rc::kOk);
+    }
+    EXPECT_EQ(a.neighbours->connections(), 2u);
+  }
+  EXPECT_EQ(in_a, out);
+  EXPECT_EQ(in_b, out);
+  // Both connections are over.
+  a.start(Op::kPut, far.at(6), out);
+  EXPECT_NE(a.result(), Rc::kOk);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (a.neighbours->connections() != 0 && std::chrono::steady_clock::now() < end)
+    a.neighbours->poll();
+  EXPECT_EQ(a.neighbours->connections(), 0u);
+}
+
 // Threads that send and poll at the same time, to processes that come and go.
 TEST(Hosts, ThreadsMayPollTogether) {
   const FarHost here, far;

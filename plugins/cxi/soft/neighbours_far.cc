@@ -22,6 +22,10 @@ size_t most_askers() {
   return std::max<size_t>(16, size_t(limit.rlim_cur) / 2);
 }
 
+uint64_t ends_of(Nid here, Nid there) {
+  return uint64_t{here} << 32 | there;
+}
+
 }  // namespace
 
 Result<void> Neighbours::watch_hosts() {
@@ -45,6 +49,7 @@ Link *Neighbours::far_link(uint32_t own, const Packet &packet) {
   link->is_far = true;
   link->target = {.from = own, .door = hosts_.options().port, .vni = packet.vni, .to = packet.to};
   link->stream.set_ends({.here = packet.source, .there = packet.to.nid});
+  link->ends = ends_of(packet.source, packet.to.nid);
   links_.push_back(std::move(link));
   return far_[place] = links_.back().get();
 }
@@ -56,6 +61,35 @@ void Neighbours::forget_far(const Link &link, Link *other) {
   }
   for (auto &[place, one] : far_)
     if (one == &link) one = other;
+}
+
+// ---- partners ----
+
+void Neighbours::find_partner(Link &link) {
+  if (link.key == 0) return;
+  const auto [begin, end] = single_.equal_range({link.key, link.ends});
+  const auto found = std::find_if(
+      begin, end, [&](const auto &one) { return one.second->name.empty() != link.name.empty(); });
+  if (found == end) {
+    single_.emplace(std::pair(link.key, link.ends), &link);
+    return;
+  }
+  link.partner = found->second;
+  link.partner->partner = &link;
+  single_.erase(found);
+  Link &asks = link.name.empty() ? *link.partner : link;
+  asks.partner->stream.set_partner(&asks.stream);
+}
+
+// What an answer has gone along with ends for both. Else it was one connection too many.
+void Neighbours::lose_partner(Link &link) {
+  std::erase_if(single_, [&](const auto &one) { return one.second == &link; });
+  Link *const partner = std::exchange(link.partner, nullptr);
+  if (partner == nullptr) return;
+  partner->partner = nullptr;
+  partner->stream.set_partner(nullptr);
+  if (partner->is_carried) return end(*partner);
+  find_partner(*partner);
 }
 
 // ---- Hosts::User ----
@@ -79,19 +113,22 @@ Hello Neighbours::find(const Hello &call) {
   return answer;
 }
 
-void Neighbours::on_asker(sdk::UniqueFd fd, Nid here, Nid there) {
+void Neighbours::on_asker(sdk::UniqueFd fd, Nid here, Nid there, uint64_t key) {
   keep_alive(fd.get(), hosts_.options().timeout_ms);
   const EngineGuard guard(engine_.lock);
   Link *const link = add(std::move(fd), "");
   if (link == nullptr) return;
   link->is_far = true;
   link->stream.set_ends({.here = here, .there = there, .may_ask = true});
+  link->key = key;
+  link->ends = ends_of(here, there);
+  find_partner(*link);
   ++askers_;
   hosts_.watch_links(++far_links_ != 0);
 }
 
 // The process may be known already, by another of its addresses.
-void Neighbours::on_welcome(Link &link, sdk::UniqueFd fd, const std::string &name) {
+void Neighbours::on_welcome(Link &link, sdk::UniqueFd fd, const std::string &name, uint64_t key) {
   const EngineGuard guard(engine_.lock);
   const auto [at, is_new] = by_name_.try_emplace(name, &link);
   if (!is_new) {
@@ -103,6 +140,8 @@ void Neighbours::on_welcome(Link &link, sdk::UniqueFd fd, const std::string &nam
   link.name = name;
   keep_alive(fd.get(), hosts_.options().timeout_ms);
   if (!link.open(std::move(fd), epoll_.get())) return end(link);
+  link.key = key;
+  find_partner(link);
   hosts_.watch_links(++far_links_ != 0);
   mark(link);
 }

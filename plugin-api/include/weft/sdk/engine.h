@@ -27,6 +27,7 @@
 
 #include <sys/epoll.h>
 #include <weft/result.h>
+#include <weft/sdk/interruptions.h>
 #include <weft/sdk/lock.h>
 #include <weft/sdk/patience.h>
 
@@ -208,6 +209,7 @@ class Engine {
   void unwatch_poller(Polled &polled);
   int watch_inner(int fd);
   void flush_dirty();
+  void note_progress();  // for the patience
   void run_deadlines();
   void poll_direct();
   bool poll_hot();
@@ -239,6 +241,7 @@ class Engine {
   bool input_ = false;
   uint64_t rounds_ = 0;
   Patience patience_;
+  Interruptions interruptions_;
   bool waited_ = false;
   bool iterating_ = false;
   bool holes_ = false;
