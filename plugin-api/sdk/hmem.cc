@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
+#include <weft/sdk/fid.h>
 #include <weft/sdk/hmem.h>
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace {
 
 constexpr size_t kStaging = size_t{64} << 10;
 
-const char *hmem_text(enum fi_hmem_iface iface) {
+const char *hmem_text(int iface) {
   switch (iface) {
     case FI_HMEM_SYSTEM:
       return "FI_HMEM_SYSTEM";
@@ -90,7 +91,7 @@ Result<std::shared_ptr<const Hmem>> HmemSource::open() {
   return hmem_;
 }
 
-HmemIface *Hmem::of(enum fi_hmem_iface iface) const {
+HmemIface *Hmem::of(int iface) const {
   const auto found =
       std::ranges::find_if(ifaces_, [&](const auto &one) { return one->iface() == iface; });
   return found != ifaces_.end() ? found->get() : nullptr;
@@ -112,7 +113,8 @@ Result<HmemPlace> Hmem::check(const fi_mr_attr &attr, uint64_t flags) const {
   const void *const address = attr.mr_iov[0].iov_base;
   const size_t length = attr.mr_iov[0].iov_len;
   const HmemPlace place = find(address, length);
-  if (attr.iface == FI_HMEM_SYSTEM) {
+  const int asked = raw(attr.iface);  // it may be any number
+  if (asked == FI_HMEM_SYSTEM) {
     if (flags & FI_HMEM_DEVICE_ONLY)
       return fail(FI_EINVAL,
                   "memory registration: FI_HMEM_DEVICE_ONLY, but iface is FI_HMEM_SYSTEM: "
@@ -124,10 +126,10 @@ Result<HmemPlace> Hmem::check(const fi_mr_attr &attr, uint64_t flags) const {
                   address, place.iface->name(), (unsigned long long)place.device);
     return place;
   }
-  HmemIface *const iface = of(attr.iface);
+  HmemIface *const iface = of(asked);
   if (iface == nullptr)
     return fail(FI_EINVAL, "memory registration: iface is %s, of which this host has no device",
-                hmem_text(attr.iface));
+                hmem_text(asked));
   if (length == 0) return HmemPlace{};
   if (!place) {
     if (iface->find(address).kind == HmemPlace::Kind::kHost && !(flags & FI_HMEM_DEVICE_ONLY))
@@ -135,11 +137,11 @@ Result<HmemPlace> Hmem::check(const fi_mr_attr &attr, uint64_t flags) const {
     return fail(FI_EINVAL,
                 "memory registration: iface is %s, but the memory at %p is the host's: "
                 "give FI_HMEM_SYSTEM",
-                hmem_text(attr.iface), address);
+                hmem_text(asked), address);
   }
   if (place.iface != iface)
     return fail(FI_EINVAL, "memory registration: iface is %s, but the memory at %p is of %s",
-                hmem_text(attr.iface), address, place.iface->name());
+                hmem_text(asked), address, place.iface->name());
   const auto device = uint64_t(uint32_t(attr.device.cuda));
   if (!(flags & FI_HMEM_HOST_ALLOC) && device != place.device)
     return fail(

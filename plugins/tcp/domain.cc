@@ -6,6 +6,7 @@
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
 
+#include <cstring>
 #include <new>
 #include <string_view>
 #include <utility>
@@ -101,7 +102,7 @@ int Domain::regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr
     return DomainCore::regattr(attr, flags, mr);
   fi_mr_attr asked{.mr_iov = attr->mr_iov, .iov_count = 1};
   if (FI_VERSION_GE(shared().api_version, FI_VERSION(1, 9))) {
-    asked.iface = attr->iface;
+    std::memcpy(&asked.iface, &attr->iface, sizeof asked.iface);  // it may be any number
     asked.device = attr->device;
   }
   if (const auto place = hmem_->check(asked, flags); !place) {

@@ -65,9 +65,10 @@ struct FakeDriver {
   }
 };
 
+// It outlives the library that uses it.
 FakeDriver &driver() {
-  static FakeDriver one;
-  return one;
+  static FakeDriver *const one = new FakeDriver;
+  return *one;
 }
 
 thread_local std::vector<void *> contexts;

@@ -92,7 +92,7 @@ class Hmem {
   Hmem(std::vector<std::unique_ptr<HmemIface>> ifaces, size_t direct)
       : ifaces_(std::move(ifaces)), direct_(direct) {}
 
-  HmemIface *of(enum fi_hmem_iface iface) const;
+  HmemIface *of(int iface) const;  // FI_HMEM_...; null: there is none
   // Without an interface: the host's memory.
   HmemPlace find(const void *address, size_t length) const;
   // Of a registration in a domain with FI_HMEM: whether iface, device and flags are true.
