@@ -2,6 +2,7 @@
 #include <weft/sdk/engine.h>
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -148,6 +149,14 @@ void Engine::flush_dirty() {
     turn_->on_flush();
   }
   flushing_.clear();
+}
+
+void Engine::count_read(bool found) {
+  if (found) {
+    empty_reads_.store(0, std::memory_order_relaxed);
+  } else if (empty_reads_.fetch_add(1, std::memory_order_relaxed) >= yield_after_) {
+    ::sched_yield();
+  }
 }
 
 void Engine::poll_direct() {

@@ -43,8 +43,8 @@ Buffers::Buffer *Buffers::take() {
   return (buffers_[number] = std::move(buffer)).get();
 }
 
-bool Buffers::link(Portal &portal) {
-  while (is_short()) {
+bool Buffers::link(Portal &portal, bool one) {
+  while (is_short() && !(one && linked_ != 0)) {
     Buffer *const buffer = take();
     if (buffer == nullptr) return false;
     buffer->is_linked = true;
@@ -59,6 +59,8 @@ bool Buffers::link(Portal &portal) {
                 .min_free = options_.longest};
     entry.op_put = entry.manage_local = true;
     entry.link_disable = entry.unlink_disable = true;
+    // One that was refused before stands in nobody's way.
+    entry.restart_sequence = options_.list == List::kPriority;
     portal.append(options_.list, entry);
   }
   return true;

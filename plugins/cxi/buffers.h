@@ -39,8 +39,8 @@ class Buffers {
   Buffers(const Buffers &) = delete;
   Buffers &operator=(const Buffers &) = delete;
 
-  // Gives the NIC as many as it is to have. False: there is no memory.
-  bool link(Portal &portal);
+  // Gives the NIC as many as it is to have; `one`: or one. False: there is no memory.
+  bool link(Portal &portal, bool one = false);
   // Does it have the right number?
   bool is_short() const { return linked_ < options_.linked; }
   // The NIC has filled it, up to `end`. link() follows.

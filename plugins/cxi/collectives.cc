@@ -373,6 +373,8 @@ bool Collectives::read_events() {
       on_answer(*reinterpret_cast<Message *>(event.user_ptr), event.rc);
     else if (event.type == EventType::kPut && event.rc == Rc::kOk)
       on_arrived(event);
+    else if (event.type == EventType::kLink && event.rc != Rc::kOk)
+      on_refused(event);
   }
   if (taken == 0) return false;
   events_->ack(taken);
@@ -395,6 +397,12 @@ void Collectives::on_arrived(const Event &event) {
   (void)buffers_->link(*portal_);
 }
 
+// The NIC has no list entry for a buffer now: senders try again, and so do we.
+void Collectives::on_refused(const Event &event) {
+  buffers_->on_refused(event.buffer_id);
+  link_at_ = sdk::now_ns() + settings_.fc_retry_ns + 1;
+}
+
 void Collectives::post_again(uint64_t now) {
   bool posted = false;
   for (Message &message : messages_) {
@@ -410,6 +418,7 @@ void Collectives::post_again(uint64_t now) {
 
 void Collectives::schedule() {
   uint64_t next = protocol_->deadline();
+  if (link_at_ != 0 && (next == 0 || link_at_ < next)) next = link_at_;
   for (const Message &message : messages_)
     if (message.at != 0 && (next == 0 || message.at < next)) next = message.at;
   engine_.set_deadline(*this, next);
@@ -418,6 +427,10 @@ void Collectives::schedule() {
 void Collectives::on_deadline() {
   const uint64_t now = sdk::now_ns();
   post_again(now);
+  if (link_at_ != 0 && now >= link_at_) {
+    link_at_ = 0;
+    (void)buffers_->link(*portal_);
+  }
   protocol_->on_time(now);
   look();
 }

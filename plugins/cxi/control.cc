@@ -33,9 +33,9 @@ Result<void> Control::open(bool waits) {
   reads_->set_state(PortalState::kEnabled, kIgnoreDrops);
   Entry entry{.buffer_id = kControlBuffer, .match_bits = kControl, .ignore_bits = ~kControl};
   entry.op_put = true;
-  entry.link_disable = entry.unlink_disable = true;
-  writes_->append(List::kPriority, entry);
-  return {};
+  entry.unlink_disable = true;
+  append(*writes_, entry);
+  return linked("what peers tell about flow control");
 }
 
 void Control::close() {
@@ -48,6 +48,10 @@ void Control::close() {
 }
 
 // ---- regions ----
+
+Result<void> Control::linked(const char *what) {
+  return links_.wait(what, *writes_, [this] { return read_events(); });
+}
 
 Result<uint16_t> Control::add(WindowUser &user) {
   if (free_.empty()) {
@@ -125,8 +129,10 @@ bool Control::read_events() {
     ++taken;
     if (event.type == EventType::kAck) {
       on_answer(*reinterpret_cast<Message *>(event.user_ptr), event.rc);
+    } else if (event.type == EventType::kLink) {
+      links_.on_link(event);
     } else if (event.portal == nullptr || event.type == EventType::kStateChange ||
-               event.type == EventType::kLink || event.type == EventType::kUnlink) {
+               event.type == EventType::kUnlink) {
       continue;
     } else if (event.type == EventType::kPut && event.match_bits & kControl) {
       on_control(event);

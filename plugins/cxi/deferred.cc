@@ -176,6 +176,7 @@ int DeferredWork::post(Transmit &transmit, Transmit::Op &op) {
   op.completion = queueing.completion;
   op.writes_back = (flags_of(*queueing.work) & FI_CXI_CNTR_WB) != 0;
   if (op.completion != nullptr) op.completion->users.fetch_add(1);
+  transmit.count_in_nic(op, op.completion);
   item.trigger.transfer = op.transfer;
   const int rc = post(item);
   if (rc != 0 && op.completion != nullptr) op.completion->users.fetch_sub(1);
@@ -288,7 +289,14 @@ int DeferredWork::flush(fid_cntr *triggering) {
 void DeferredWork::forget(const Transmit &transmit) {
   if (works_.empty()) return;
   drop_if([&](const Work &one) { return one.transmit == &transmit; });
-  works_.remove_if([&](const Work &one) { return one.transmit == &transmit; });
+}
+
+void DeferredWork::abandon(const Transmit &transmit) {
+  works_.remove_if([&](const Work &one) {
+    if (one.transmit != &transmit) return false;
+    if (one.op->completion != nullptr) one.op->completion->users.fetch_sub(1);
+    return true;
+  });
 }
 
 void DeferredWork::forget(const NicCounter &counter) {

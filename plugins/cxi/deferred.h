@@ -51,7 +51,9 @@ class DeferredWork {
   // -FI_ENOSPC: the NIC has no triggered command left.
   int post(Transmit &transmit, Transmit::Op &op);
   void on_done(const Transmit::Op &op);
+  // Takes back what has not fired; abandon(): what has ends with the endpoint, and nobody is told.
   void forget(const Transmit &transmit);
+  void abandon(const Transmit &transmit);
   void forget(const NicCounter &counter);
 
  private:

@@ -20,9 +20,10 @@
 namespace weft::cxi {
 namespace {
 
-constexpr uint32_t kBurst = 64;      // operations that wait for progress, at most
-constexpr size_t kOwnTriggered = 8;  // of a service, which stay free (fi_cxi.7)
-constexpr size_t kFewEntries = 32;   // two endpoints have hardly any left for messages
+constexpr unsigned kReadsOfATurn = 32;  // that find nothing: about 30 us
+constexpr uint32_t kBurst = 64;         // operations that wait for progress, at most
+constexpr size_t kOwnTriggered = 8;     // of a service, which stay free (fi_cxi.7)
+constexpr size_t kFewEntries = 32;      // two endpoints have hardly any left for messages
 
 // What the domain's attribute says, or what is found for this user.
 Result<AuthKey> key_for(Fabric &fabric, const fi_info &info, const Device &device,
@@ -48,10 +49,12 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
       DomainCore(fabric.instance(), base(), settings, regions_),
       regions_(*this, (info.domain_attr->mr_mode & FI_MR_PROV_KEY) != 0),
       fabric_(fabric),
+      settings_(fabric.settings()),
       device_(std::move(device)),
       lni_(std::move(lni)),
       key_(key) {
   shared().keeps_receives = true;
+  engine().yield_after(kReadsOfATurn);
   regions_.optimized = fabric.settings().optimized_mrs;
   regions_.match_events = fabric.settings().mr_match_events;
   regions_.key_cache = fabric.settings().prov_key_cache;
@@ -63,10 +66,6 @@ void Domain::use_devices(std::shared_ptr<const sdk::Hmem> hmem) {
   devices_ = std::make_unique<const DeviceMemory>(std::move(hmem), regions_,
                                                   !settings().disable_host_register);
   shared().keeps_descriptors = true;  // they say whose memory a receive is
-}
-
-const Settings &Domain::settings() const {
-  return fabric_.settings();
 }
 
 Counters &Domain::counters() {

@@ -47,7 +47,10 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
  public:
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
 
-  const Settings &settings() const;
+  // The fabric's, but for what fi_control of this domain has changed.
+  const Settings &settings() const { return settings_; }
+  // With the lock held, while there is no endpoint.
+  Settings &settings_to_change() { return settings_; }
   Counters &counters();
   Device &device() { return *device_; }
   Lni &lni() { return *lni_; }
@@ -112,6 +115,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   Regions regions_;
   std::unique_ptr<const DeviceMemory> devices_;
   Fabric &fabric_;
+  Settings settings_;
   const std::shared_ptr<Device> device_;
   const std::unique_ptr<Lni> lni_;
   DeferredWork deferred_{*this};

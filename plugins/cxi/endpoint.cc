@@ -130,6 +130,7 @@ ssize_t CxiEndpoint::defer(Transmit::Op &op, uint64_t flags) {
 ssize_t CxiEndpoint::send_off(Transmit::Op &op, uint64_t flags) {
   if (DeferredWork::is_queueing()) return defer(op, flags);
   const bool report = op.report;
+  transmit_.count_in_nic(op, transmit_.counter_of(op));
   if (const ssize_t rc = transmit_.post(op, (flags & kFences) != 0); rc != 0) {
     transmit_.give(op);
     return rc;

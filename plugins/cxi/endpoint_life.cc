@@ -62,6 +62,7 @@ CxiEndpoint::CxiEndpoint(Domain &domain, const fi_info &info, Pid pid, void *con
   ports_.all = domain.all_memory();
   ports_.devices = domain.devices();
   ports_.nid = domain.device().facts().nid;
+  ports_.counts_successes_alone = domain.device().facts().counts_successes_alone;
   ports_.profile = {.vni = domain.vni(), .traffic = path_.traffic};
 }
 
@@ -220,8 +221,10 @@ Result<void> CxiEndpoint::enable() {
   set_enabled();
   domain_.engine().add_poller(*this);
   for (Region *const region : regions_)
-    if (auto linked = region->link(); !linked)
+    if (auto linked = region->link(); !linked) {
       WEFT_WARN(instance(), FI_LOG_MR, "fi_enable: %s", linked.error().text.c_str());
+      region->unlink();
+    }
   return {};
 }
 
@@ -325,6 +328,7 @@ int CxiEndpoint::close() {
     domain_.deferred().forget(transmit_);
     if (enabled()) {
       linger();
+      domain_.deferred().abandon(transmit_);
       for (Region *const region : regions_) region->unlink();
       receiver().visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &message) {
         receiver().forget(message);

@@ -62,12 +62,23 @@ Result<void> Inbox::open(bool waits, size_t max_list_entries) {
   WEFT_TRY(portal_,
            ports_.lni->portal({.is_matching = true, .flow_control = !protocol_.is_rnr}, *events_));
   WEFT_CHECK(portal_->map(*ports_.endpoint, protocol_.index));
+  if (!protocol_.is_rnr) reserve();
+  WEFT_CHECK(links_.wait("messages without a receive", *portal_, [this] { return read_link(); }));
   if (!overflow_.link(*portal_) || !request_.link(*portal_))
     return fail(FI_ENOMEM, "no memory for %zu overflow buffers of %zu bytes (cxi oflow_buf_size)",
                 settings_.oflow_buf_min_posted, settings_.oflow_buf_size);
   portal_->set_state(offloads_ ? PortalState::kEnabled : PortalState::kSoftwareManaged,
                      kIgnoreDrops);
   return {};
+}
+
+// While it opens nothing else comes.
+bool Inbox::read_link() {
+  const Event *const event = events_->peek(0);
+  if (event == nullptr) return false;
+  if (event->type == EventType::kLink) on_link(*event);
+  events_->ack(1);
+  return true;
 }
 
 void Inbox::close() {
@@ -194,6 +205,10 @@ void Inbox::on_unlink(const Event &event) {
 
 // The NIC had no place for it.
 void Inbox::on_link(const Event &event) {
+  if (event.buffer_id == kReserve) {
+    has_reserve_ = event.rc == Rc::kOk;
+    return links_.on_link(event);
+  }
   if (event.rc == Rc::kOk) return;
   if (event.list == List::kOverflow) {
     overflow_.on_refused(event.buffer_id);
@@ -291,7 +306,10 @@ bool Inbox::read_events() {
   }
   if (events_->peek(0) != nullptr) return false;
   if (flow_ == Flow::kDropping) try_to_enable();
-  if (starved_ && may_post() && receiver_.posted() == 0) starved_ = false;
+  if (starved_ && may_post() && receiver_.posted() == 0) {
+    starved_ = false;
+    if (!protocol_.is_rnr) reserve();
+  }
   return false;
 }
 

@@ -43,6 +43,7 @@
 #include "plugins/cxi/buffers.h"
 #include "plugins/cxi/counters.h"
 #include "plugins/cxi/device_memory.h"
+#include "plugins/cxi/links.h"
 #include "plugins/cxi/ports.h"
 #include "plugins/cxi/settings.h"
 #include "plugins/cxi/sources.h"
@@ -123,6 +124,7 @@ class Inbox final : private sdk::Handler {
     bool is_rendezvous = false, landed = true, is_requested = false;
     sdk::Receive *receive = nullptr;  // that waits for the bytes
   };
+  static constexpr uint16_t kReserve = UINT16_MAX - 1;  // buffer_id
   enum class Flow : uint8_t { kRunning, kDropping, kEnabling };
 
   void on_event_of(const Event &event);
@@ -147,6 +149,9 @@ class Inbox final : private sdk::Handler {
   void unmap(Memory &window);
   void offer_again();
   void take_back();
+  void reserve();
+  bool read_link();
+  void give_up_reserve();
   void on_back();
   void leave_to_software_if_short();
   void free_slot(Slot &slot);
@@ -175,6 +180,7 @@ class Inbox final : private sdk::Handler {
   void try_to_enable();
   void on_enabled();
   void enable_without_the_lost();
+  bool is_pool_low() const;
   void retry_later();
   void be_patient();
   void schedule();
@@ -209,8 +215,10 @@ class Inbox final : private sdk::Handler {
   size_t pool_used_ = 0, pool_size_ = 0;  // list entries, as the last event has told
   ptrdiff_t waiting_ = 0;  // messages without a receive that the NIC has; -1: the news of one come
   bool offloads_ = true;   // receives go to the NIC
-  bool starved_ = false;   // it had no place for one: software matches what it saves
-  bool restarts_ = false;  // the next one begins a new sequence
+  Links links_;
+  bool has_reserve_ = false;  // an entry that no message meets
+  bool starved_ = false;      // it had no place for one: software matches what it saves
+  bool restarts_ = false;     // the next one begins a new sequence
   bool collecting_ = false;
   std::deque<Event> held_;            // for software to match, when all is collected
   size_t taking_back_ = 0;            // receives that the NIC has not given back yet,

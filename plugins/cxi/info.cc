@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -30,11 +29,6 @@ constexpr uint64_t kTxFlags = FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE |
                               FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE;
 constexpr size_t kMaxRegions = 65535;
 constexpr uint64_t kTagFormat = UINT64_C(0xaaaaaaaaaaaaaaaa) >> 16;  // FI_TAG_GENERIC of 48 bits
-
-template <class T>
-T *zeroed() {
-  return static_cast<T *>(std::calloc(1, sizeof(T)));
-}
 
 std::optional<uint64_t> number(const char *text, uint64_t most) {
   if (text == nullptr || *text == '\0' || *text == '-') return std::nullopt;
@@ -86,30 +80,6 @@ Result<void> set_own(AskedPlaces &asked, const Peer &own, const std::vector<Devi
     return fail(FI_ENODATA, "cxi: no NIC of this host has the address 0x%x", own.nid);
   asked.device = device->name;
   return {};
-}
-
-Result<void> fill_nic(fi_info &info, const DeviceFacts &facts) {
-  info.nic = zeroed<fid_nic>();
-  if (info.nic == nullptr) return fail(FI_ENOMEM, "no memory for a fid_nic");
-  fid_nic &nic = *info.nic;
-  nic.fid.fclass = FI_CLASS_NIC;
-  nic.device_attr = zeroed<fi_device_attr>();
-  nic.bus_attr = zeroed<fi_bus_attr>();
-  nic.link_attr = zeroed<fi_link_attr>();
-  if (nic.device_attr == nullptr || nic.bus_attr == nullptr || nic.link_attr == nullptr)
-    return fail(FI_ENOMEM, "no memory for a fid_nic");
-  nic.bus_attr->bus_type = FI_BUS_UNKNOWN;
-  WEFT_CHECK(sdk::set_string(nic.device_attr->name, facts.name));
-  WEFT_CHECK(sdk::set_string(nic.device_attr->driver, facts.is_software ? "software" : "cxi_core"));
-  WEFT_CHECK(
-      sdk::set_string(nic.device_attr->device_id, facts.is_software ? "software NIC" : "Cassini"));
-  char address[24];
-  std::snprintf(address, sizeof address, "0x%" PRIx32, facts.nid);
-  WEFT_CHECK(sdk::set_string(nic.link_attr->address, address));
-  nic.link_attr->mtu = facts.mtu;
-  nic.link_attr->speed = facts.speed;
-  nic.link_attr->state = facts.link_up ? FI_LINK_UP : FI_LINK_DOWN;
-  return sdk::set_string(nic.link_attr->network_type, "HPC Ethernet");
 }
 
 // The protocol that only those get who ask for it.
@@ -223,7 +193,7 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &as
   WEFT_CHECK(sdk::set_string(info.fabric_attr->name, "cxi"));
   info.fabric_attr->prov_version = FI_VERSION(1, 0);
   info.fabric_attr->api_version = query.api_version;
-  return fill_nic(info, facts);
+  return {};
 }
 
 }  // namespace

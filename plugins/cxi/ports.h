@@ -46,6 +46,7 @@ struct Ports {
   Profile profile;
   std::unique_ptr<Endpoint> endpoint;
   uint32_t initiator = 0;  // how peers know us
+  bool counts_successes_alone = false;
 };
 
 }  // namespace weft::cxi

@@ -11,6 +11,7 @@
 #include "plugins/cxi/all_devices.h"
 #include "plugins/cxi/fabric.h"
 #include "plugins/cxi/info.h"
+#include "plugins/cxi/nic_attr.h"
 #include "plugins/cxi/soft/network.h"
 
 namespace weft::cxi {
@@ -71,6 +72,8 @@ Result<sdk::InfoList> CxiProvider::getinfo(const sdk::GetinfoQuery &query) {
       continue;
     }
     WEFT_CHECK(add_infos(list, facts, asked, query, settings_));
+    for (fi_info *info = list.front(); info != nullptr; info = info->next)
+      if (info->nic == nullptr) WEFT_CHECK(put_nic(*info, facts, devices_, settings_.default_vni));
   }
   if (list.empty() && locked) return tl::unexpected(*locked);
   return list;

@@ -79,7 +79,9 @@ inline constexpr weft_param kAll[] = {
                     4096, int64_t{1} << 32),
     sdk::int_param("oflow_buf_min_posted", "3", "how many of those the NIC has", 1, 1024),
     sdk::int_param("oflow_buf_max_cached", "0",
-                   "how many unused ones are kept; 0: three times oflow_buf_min_posted", 0, 8192),
+                   "how many unused ones are kept; 0: all; unless it is set, three times "
+                   "oflow_buf_min_posted",
+                   0, 8192),
     sdk::string_param("rx_match_mode", "hardware",
                       "who matches messages with receives: hardware, software, or hybrid: the NIC, "
                       "while its resources last"),
@@ -114,6 +116,11 @@ inline constexpr weft_param kAll[] = {
                    "microseconds after which a collective operation, or joining, fails though all "
                    "members are there; 0: never",
                    0, 3'600'000'000),
+    sdk::string_param("coll_fabric_mgr_url", nullptr,
+                      "who gives multicast addresses to groups on the hardware's fabric; members "
+                      "in software need none"),
+    sdk::bool_param("coll_use_dma_put", "0",
+                    "packets of groups are taken from memory, and not from the command"),
     sdk::bool_param("mr_match_events", "0",
                     "closing a region waits for what peers do with it; the NIC does that anyhow"),
     sdk::bool_param("prov_key_cache", "1",

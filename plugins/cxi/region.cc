@@ -3,6 +3,7 @@
 
 #include <weft/sdk/endpoint_number.h>
 #include <weft/sdk/eq.h>
+#include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 
 #include "plugins/cxi/domain.h"
 #include "plugins/cxi/endpoint.h"
+#include "plugins/cxi/nic_counter.h"
 
 namespace weft::cxi {
 namespace {
@@ -124,20 +126,36 @@ Entry Region::entry() const {
               .start = reinterpret_cast<uintptr_t>(memory_.iov_base),
               .length = memory_.iov_len,
               .match_bits = is_optimized ? 0 : c_key_ & ~kProviderKey};
-  entry.link_disable = entry.unlink_disable = true;
+  entry.unlink_disable = true;
   entry.comm_disable = !has_events();
   entry.op_put = (access_ & FI_REMOTE_WRITE) != 0;
   entry.op_get = (access_ & FI_REMOTE_READ) != 0;
   return entry;
 }
 
-void Region::append(const Entry &entry) {
+// Which one the NIC raises. Where there are two, for the region and for its endpoint, the other one
+// counts by events.
+sdk::Cntr *Region::counter_of(bool write) const {
+  const sdk::RxContext &rx = endpoint_->receiver();
+  sdk::Cntr *const own = write ? remote_write_ : remote_read_;
+  sdk::Cntr *const counter = own != nullptr ? own : write ? rx.remote_write : rx.remote_read;
+  return counter != nullptr && counter->store() != nullptr ? counter : nullptr;
+}
+
+void Region::append(Entry entry) {
+  const auto raise = [&](sdk::Cntr *counter) {
+    entry.counter =
+        counter != nullptr ? &static_cast<NicCounter &>(*counter->store()).counter() : nullptr;
+    entry.counts_bytes = counter != nullptr && counter->counts_bytes();
+  };
   Control &control = endpoint_->control_portals();
   const bool is_optimized = write_portal_ != nullptr;
   Portal &writes = is_optimized ? *write_portal_ : control.writes();
   Portal *const reads = is_optimized ? read_portal_.get() : &control.reads();
-  if (entry.op_put || entry.op_get) writes.append(List::kPriority, entry);
-  if (entry.op_get && reads != nullptr) reads->append(List::kPriority, entry);
+  raise(nic_write_ = counter_of(true));
+  if (entry.op_put || entry.op_get) control.append(writes, entry);
+  raise(nic_read_ = counter_of(false));
+  if (entry.op_get && reads != nullptr) control.append(*reads, entry);
 }
 
 void Region::withdraw(uint16_t id) {
@@ -173,7 +191,7 @@ Result<void> Region::link() {
     }
   }
   append(entry());
-  if (!writes) return {};
+  if (!writes) return control.linked("a memory region");
   // Writes with remote CQ data are told of.
   WEFT_TRY(solicited_id_, control.add(*this));
   is_solicited_ = true;
@@ -182,8 +200,8 @@ Result<void> Region::link() {
   solicited.match_bits = (c_key_ & ~kProviderKey) | kSolicited;
   solicited.comm_disable = false;
   solicited.op_get = false;
-  control.writes().append(List::kPriority, solicited);
-  return {};
+  control.append(control.writes(), solicited);
+  return control.linked("a memory region");
 }
 
 // The new entry stands behind the old one until that goes, so peers find one at all times.
@@ -192,8 +210,15 @@ void Region::refresh() {
   auto id = endpoint_->control_portals().add(*this);
   if (!id) return;
   const uint16_t old = std::exchange(id_, *id);
+  old_ = {.id = old, .write = nic_write_, .read = nic_read_};
   append(entry());
-  withdraw(old);
+  const auto linked = endpoint_->control_portals().linked("what counts at a memory region");
+  if (linked) return withdraw(old);
+  WEFT_WARN(instance(), FI_LOG_MR, "%s", linked.error().text.c_str());
+  withdraw(std::exchange(id_, old));
+  nic_write_ = old_.write;
+  nic_read_ = old_.read;
+  old_ = {};
 }
 
 Result<std::unique_ptr<Portal>> Region::open_portal(Index index) {
@@ -212,6 +237,30 @@ void Region::unlink() {
   write_portal_.reset();
   read_portal_.reset();
   domain_.lni().unmap(mapped_);
+  nic_write_ = nic_read_ = nullptr;
+  old_ = {};
+}
+
+// What the NIC has counted is only told. A fetching atomic it has counted as a write.
+void Region::count(bool write, const Event &event) {
+  const bool is_write_entry = event.type != EventType::kGet;
+  sdk::Cntr *by_nic = nullptr;
+  if (write == is_write_entry && event.buffer_id == id_)
+    by_nic = write ? nic_write_ : nic_read_;
+  else if (write == is_write_entry && event.buffer_id == old_.id)
+    by_nic = write ? old_.write : old_.read;
+  sdk::Cntr *const own = write ? remote_write_ : remote_read_;
+  sdk::Cntr *const of_endpoint =
+      endpoint_->receiver().remote_counter(write ? FI_REMOTE_WRITE : FI_REMOTE_READ);
+  for (sdk::Cntr *const counter : {own, of_endpoint}) {
+    if (counter == nullptr) continue;
+    if (counter != by_nic) {
+      counter->add_events(1, event.mlength);
+    } else {
+      counter->look();
+      by_nic = nullptr;
+    }
+  }
 }
 
 // What peers did here, where somebody counts it, or wants remote CQ data.
@@ -220,10 +269,8 @@ void Region::on_window(const Event &event) {
   const bool fetches = event.type == EventType::kFetchAtomic;
   const bool reads = event.type == EventType::kGet || fetches;
   const bool writes = event.type != EventType::kGet;
-  if (reads && remote_read_ != nullptr) remote_read_->add_events(1, event.mlength);
-  if (writes && remote_write_ != nullptr) remote_write_->add_events(1, event.mlength);
-  if (reads) endpoint_->receiver().count_remote(FI_REMOTE_READ, event.mlength);
-  if (writes) endpoint_->receiver().count_remote(FI_REMOTE_WRITE, event.mlength);
+  if (reads) count(false, event);
+  if (writes) count(true, event);
   if (event.type == EventType::kPut && event.match_bits & kSolicited && is_solicited_)
     endpoint_->on_remote_data(event);
 }

@@ -62,7 +62,9 @@ class Region final : public sdk::Object<Region, fid_mr>, private WindowUser {
   ~Region() = default;
   int enable();
   Entry entry() const;
-  void append(const Entry &entry);
+  void append(Entry entry);
+  sdk::Cntr *counter_of(bool write) const;
+  void count(bool write, const Event &event);
   void withdraw(uint16_t id);
   bool has_events() const;
   Result<std::unique_ptr<Portal>> open_portal(Index index);
@@ -75,6 +77,13 @@ class Region final : public sdk::Object<Region, fid_mr>, private WindowUser {
   CxiEndpoint *endpoint_ = nullptr;
   bool enabled_ = false, linked_ = false;
   sdk::Cntr *remote_write_ = nullptr, *remote_read_ = nullptr;
+  // What the NIC raises by the entry that peers find now.
+  sdk::Cntr *nic_write_ = nullptr, *nic_read_ = nullptr;
+  // The same of the entry before that, whose events may still come.
+  struct {
+    std::optional<uint16_t> id;
+    sdk::Cntr *write = nullptr, *read = nullptr;
+  } old_;
   Memory mapped_;
   uint16_t id_ = 0, solicited_id_ = 0;
   bool is_solicited_ = false;

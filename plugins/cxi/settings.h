@@ -56,9 +56,10 @@ struct Settings {
   bool odp = false, force_odp = false;
   enum class Compat : uint8_t { kNever, kAsked, kAlways } compat = Compat::kAsked;
   size_t universe_size = 256, ctrl_rx_eq_max_size = 64u << 20;
-  // Places for events of regions and control messages.
+  // Places for events of regions and control messages. What is sent needs half of the least.
   size_t control_events() const {
-    return std::clamp<size_t>(universe_size * 4, 8192, ctrl_rx_eq_max_size / 64);
+    const size_t wanted = std::max<size_t>(universe_size * 4, 8192);
+    return std::max<size_t>(2048, std::min(wanted, ctrl_rx_eq_max_size / 64));
   }
 
   uint64_t coll_timeout_ns = 32'000'000;

@@ -34,6 +34,7 @@ Result<DeviceFacts> facts_of(const std::string &text, const SoftOptions &options
                      .nid = ip & kMaxNid,
                      .is_software = true,
                      .link_up = true,
+                     .counts_successes_alone = true,
                      .network_address = reaches_other_hosts(ip) ? ip : 0,
                      .speed = kSpeed,
                      .mtu = kMtu,

@@ -235,7 +235,8 @@ void Engine::finish(Operation &operation, const Reply &reply) {
                                        size);
     mlength = uint32_t(size);
   }
-  if (auto *const counter = static_cast<SoftCounter *>(t.counter))
+  if (auto *const counter = static_cast<SoftCounter *>(t.counter);
+      counter != nullptr && (rc == Rc::kOk || t.counts_failures))
     counter->count(rc == Rc::kOk, rc == Rc::kOk && t.counts_bytes ? mlength : 1);
   if (t.eq != nullptr && (!t.success_disable || rc != Rc::kOk)) {
     static_cast<EventRing *>(t.eq)->post(

@@ -51,6 +51,7 @@ class Link {
   // have gone along with its questions. What both ends know of the pair; `key` 0: nothing.
   Link *partner = nullptr;
   bool is_carried = false;
+  unsigned ticks_alone = 0;  // since such a partner has ended
   uint64_t key = 0, ends = 0;
   Rc why = Rc::kUndeliverable;  // when it is over: what becomes of what is under way
 

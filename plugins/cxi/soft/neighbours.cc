@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/cxi/soft/neighbours.h"
 
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-#include <weft/sdk/engine.h>
 
 #include <algorithm>
 #include <array>
@@ -19,7 +19,8 @@ namespace weft::cxi {
 namespace {
 
 constexpr int kBacklog = 1024, kEvents = 64;
-constexpr unsigned kHotLooks = 8;    // at those that spoke last, before it is the turn of all
+constexpr unsigned kHotLooks = 8;       // at those that spoke last, before it is the turn of all
+constexpr unsigned kTriesOfATurn = 16;  // of a thread that another one keeps from it
 constexpr unsigned kOtherLooks = 3;  // at the last one, before it is the turn of the one before it
 
 Result<sockaddr_un> address_of(const std::string &path) {
@@ -209,9 +210,15 @@ void Neighbours::poll(Answers answers) {
   push();
 }
 
+// Another thread does it. With more threads than processors that thread may have none.
+void Neighbours::step_back() {
+  thread_local unsigned tries = 0;
+  if (++tries % kTriesOfATurn == 0) ::sched_yield();
+}
+
 void Neighbours::poll_once(Answers answers) {
   const std::unique_lock polling(polling_, std::try_to_lock);
-  if (!polling.owns_lock()) return;
+  if (!polling.owns_lock()) return step_back();
   over_.clear();
   answers_ = answers;
   note_progress();
@@ -243,33 +250,6 @@ void Neighbours::set_hot(Link &link) {
   if (hot_[hot_at_] == &link) return;
   if (hot_[hot_at_] != nullptr) hot_at_ = 1 - hot_at_;
   hot_[hot_at_] = &link;
-}
-
-bool Neighbours::answer(Link &link) {
-  if (!link.has_input) return true;
-  if (answers_ == Answers::kAtOnce || link.partner == nullptr || !link.has_only_acks())
-    return write_to(link);
-  const bool may_wait = patience_.may_wait();
-  if (patience_.wants_time()) patience_.posted(sdk::now_ns());
-  if (!may_wait) return write_to(link);
-  if (!std::exchange(link.is_late, true)) late_.push_back(&link);
-  has_late_.store(true, std::memory_order_release);
-  return true;
-}
-
-void Neighbours::note_progress() {
-  if (!patience_.pending()) return;
-  const uint64_t now = sdk::now_ns();
-  patience_.progressed(now, patience_.is_late(now) && interruptions_.any());
-}
-
-void Neighbours::write_late() {
-  has_late_.store(false, std::memory_order_release);
-  for (Link *const link : late_) {
-    link->is_late = false;
-    if (std::ranges::find(over_, link) == over_.end() && !write_to(*link)) end(*link);
-  }
-  late_.clear();
 }
 
 void Neighbours::poll_all() {
@@ -307,16 +287,6 @@ void Neighbours::push() {
   }
 }
 
-void Neighbours::settle() {
-  if (!has_late_.load(std::memory_order_acquire)) return;
-  const std::unique_lock polling(polling_, std::try_to_lock);
-  if (!polling.owns_lock()) return;  // whoever is inside has just begun, or writes them
-  over_.clear();
-  note_progress();
-  write_late();
-  remove_ended();
-}
-
 void Neighbours::write_marked() {
   {
     const EngineGuard guard(engine_.lock);
@@ -330,15 +300,6 @@ void Neighbours::write_marked() {
     if (!write_to(*link)) end(*link);
   }
   writing_.clear();
-}
-
-// What answers the same process.
-void Neighbours::take_along(Link &link) {
-  Link *const answers = link.partner;
-  if (answers == nullptr || !answers->is_late || !answers->has_only_acks()) return;
-  if (!answers->stream.move_acks(link.stream)) return;
-  link.is_carried = answers->is_carried = true;
-  ++taken_along_;
 }
 
 void Neighbours::accept_all() {

@@ -62,10 +62,9 @@ class Neighbours final : public Outside, private Hosts::User {
   Engine &engine() { return engine_; }
 
   // kMayWait: somebody else polls, too, when the caller no longer does. Acknowledgements of what this
-  // call reads may then leave with the next call, or with settle(), so that a message that the
-  // application sends in between leaves before them, or they go along with it. They do where such calls have come soon, and
-  // the process at the other end has been asked, too.
-  enum class Answers : uint8_t { kAtOnce, kMayWait };
+  // call reads from another host may then wait for the next call, or for settle(), and go along with
+  // a message to the same process. They do where such calls have come soon. kWait: in any case.
+  enum class Answers : uint8_t { kAtOnce, kMayWait, kWait };
   void poll(Answers answers = Answers::kAtOnce);
   // Writes what this process sends, and reads nothing.
   void push();
@@ -99,6 +98,7 @@ class Neighbours final : public Outside, private Hosts::User {
   Link *far_link(uint32_t own, const Packet &packet);
   Link *add(sdk::UniqueFd fd, const std::string &name);
   void mark(Link &link);
+  void step_back();
   void poll_once(Answers answers);
   void accept_all();
   bool poll_hot();  // false: all are to be looked at
@@ -124,6 +124,7 @@ class Neighbours final : public Outside, private Hosts::User {
   void forget_far(const Link &link, Link *other);
   void find_partner(Link &link);
   void lose_partner(Link &link);
+  bool is_left_alone(Link &link);  // for each tick
 
   const std::string folder_;
   const RegistryLimits limits_;

@@ -63,35 +63,6 @@ void Neighbours::forget_far(const Link &link, Link *other) {
     if (one == &link) one = other;
 }
 
-// ---- partners ----
-
-void Neighbours::find_partner(Link &link) {
-  if (link.key == 0) return;
-  const auto [begin, end] = single_.equal_range({link.key, link.ends});
-  const auto found = std::find_if(
-      begin, end, [&](const auto &one) { return one.second->name.empty() != link.name.empty(); });
-  if (found == end) {
-    single_.emplace(std::pair(link.key, link.ends), &link);
-    return;
-  }
-  link.partner = found->second;
-  link.partner->partner = &link;
-  single_.erase(found);
-  Link &asks = link.name.empty() ? *link.partner : link;
-  asks.partner->stream.set_partner(&asks.stream);
-}
-
-// What an answer has gone along with ends for both. Else it was one connection too many.
-void Neighbours::lose_partner(Link &link) {
-  std::erase_if(single_, [&](const auto &one) { return one.second == &link; });
-  Link *const partner = std::exchange(link.partner, nullptr);
-  if (partner == nullptr) return;
-  partner->partner = nullptr;
-  partner->stream.set_partner(nullptr);
-  if (partner->is_carried) return end(*partner);
-  find_partner(*partner);
-}
-
 // ---- Hosts::User ----
 
 Hello Neighbours::find(const Hello &call) {
@@ -154,7 +125,9 @@ void Neighbours::on_failure(Link &link, Rc why) {
 void Neighbours::on_tick(unsigned timeout_ms) {
   const EngineGuard guard(engine_.lock);
   for (const std::unique_ptr<Link> &link : links_)
-    if (link->is_far && link->is_open() && is_silent(link->fd(), timeout_ms)) end(*link);
+    if (link->is_far && link->is_open() &&
+        (is_silent(link->fd(), timeout_ms) || is_left_alone(*link)))
+      end(*link);
 }
 
 }  // namespace weft::cxi
