@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "plugins/cxi/bits.h"
+#include "plugins/cxi/device_memory.h"
 #include "plugins/cxi/endpoint.h"
 #include "plugins/cxi/transmit.h"
 
@@ -275,6 +276,13 @@ void Collectives::look() {
   schedule();
 }
 
+// False: it is memory of a device, which fails.
+bool Collectives::put_result(void *to, const uint8_t *bytes, size_t count) const {
+  sdk::HmemPlace place;
+  if (ports_.devices != nullptr) place = ports_.devices->find(to, count, nullptr);
+  return sdk::hmem_copy(to, place.or_null(), bytes, nullptr, count);
+}
+
 void Collectives::report(GroupOutput::Ended &one) {
   const auto found = groups_.find(one.group);
   if (found == groups_.end()) return;
@@ -289,8 +297,8 @@ void Collectives::report(GroupOutput::Ended &one) {
   uint8_t bytes[kMaxOperand];
   if (result.failure < Failure::kMismatch) {
     result.write(bytes);  // may find a failure
-    if (operation.result != nullptr)
-      std::copy_n(bytes, operation.bytes, static_cast<uint8_t *>(operation.result));
+    if (operation.result != nullptr && !put_result(operation.result, bytes, operation.bytes))
+      result.failure = Failure::kOther;
   }
   if (result.failure != Failure::kNone) {
     counters_.collectives_failed.add();

@@ -124,6 +124,7 @@ class Collectives final : private sdk::Handler {
   CollectiveGroup *find(fi_addr_t address) const;
   void look();  // sends and reports what the groups have to say
   void report(GroupOutput::Ended &one);
+  bool put_result(void *to, const uint8_t *bytes, size_t count) const;
   void report_join(CollectiveGroup &group, Failure failure);
   void post(Message &message);
   void on_arrived(const Event &event);

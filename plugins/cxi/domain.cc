@@ -65,6 +65,13 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
   sdk::fill_tables(*this);
 }
 
+// FI_HMEM.
+void Domain::use_devices(std::shared_ptr<const sdk::Hmem> hmem) {
+  devices_ = std::make_unique<const DeviceMemory>(std::move(hmem), regions_,
+                                                  !settings().disable_host_register);
+  shared().keeps_descriptors = true;  // they say whose memory a receive is
+}
+
 Counters &Domain::counters() {
   return fabric_.counters();
 }
@@ -79,9 +86,14 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   WEFT_TRY(std::unique_ptr<Lni> lni, device->open_lni(key.service));
   const auto settings =
       sdk::DomainSettings::of(info, fabric.api_version(), fabric.settings().cq_size, {});
+  std::shared_ptr<const sdk::Hmem> hmem;
+  if (settings.hmem) {
+    WEFT_TRY(hmem, fabric.hmem());
+  }
   auto *const domain = new (std::nothrow)
       Domain(fabric, settings, info, std::move(device), std::move(lni), key, context);
   if (domain == nullptr) return fail(FI_ENOMEM, "no memory for a domain");
+  if (hmem != nullptr) domain->use_devices(std::move(hmem));
   WEFT_INFO(fabric.instance(), FI_LOG_DOMAIN, "%s: service %u, VNI %u",
             domain->device_->facts().name.c_str(), key.service, key.vni);
   domain->look_at_service(services);

@@ -28,6 +28,7 @@
 #include "plugins/cxi/collectives.h"
 #include "plugins/cxi/counters.h"
 #include "plugins/cxi/deferred.h"
+#include "plugins/cxi/device_memory.h"
 #include "plugins/cxi/extensions.h"
 #include "plugins/cxi/nic/device.h"
 #include "plugins/cxi/region.h"
@@ -66,6 +67,8 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   // Triggered commands that all processes of the service may queue together.
   size_t deferred_depth() const { return deferred_depth_; }
   Regions &regions() { return regions_; }
+  // Null: a domain without FI_HMEM.
+  const DeviceMemory *devices() const { return devices_.get(); }
   DeferredWork &deferred() { return deferred_; }
 
   // ---- for endpoints; the lock is held ----
@@ -105,6 +108,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
          std::shared_ptr<Device> device, std::unique_ptr<Lni> lni, const AuthKey &key,
          void *context);
   ~Domain() = default;
+  void use_devices(std::shared_ptr<const sdk::Hmem> hmem);
   void log_telemetry();
   void look_at_service(const std::vector<Service> &services);
 
@@ -117,6 +121,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   void on_flush() override { device_->push(); }
 
   Regions regions_;
+  std::unique_ptr<const DeviceMemory> devices_;
   Fabric &fabric_;
   Settings settings_;
   const std::shared_ptr<Device> device_;

@@ -101,6 +101,8 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
 
   // fi_ops_ep
   ssize_t cancel(void *context);
+  int getopt(int level, int name, void *value, size_t *length);
+  int setopt(int level, int name, const void *value, size_t length);
   ssize_t tx_size_left();
 
   // fi_ops
@@ -131,8 +133,26 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   // Fills in what all operations have. Null: there is no room.
   Transmit::Op *prepare(void *context, uint64_t flags, bool report, uint64_t completion,
                         const Peer &peer, Index index, const Path &path);
-  void take_bytes(Transmit::Op &op, const iovec *iov, size_t count, uint64_t length, bool inject,
-                  bool favour_inline);
+  // A buffer of the application: one vector, or none.
+  struct Buffer {
+    const iovec *iov;
+    size_t count;
+    void *const *desc;
+    uint64_t length;
+    unsigned access;  // what the NIC does with it: Lni::kRead, ...
+  };
+  ssize_t take_bytes(Transmit::Op &op, const Buffer &buffer, bool inject, bool favour_inline);
+  ssize_t take_device_bytes(Transmit::Op &op, const Buffer &buffer, const sdk::HmemPlace &place,
+                            bool in_command);
+  // The first element of an atomic operation's vectors.
+  struct Element {
+    void *address = nullptr;
+    const void *desc = nullptr;
+    Element(const fi_ioc *ioc, size_t count, void *const *descs);
+  };
+  ssize_t take_value(void *out, const Element &element, size_t size) const;
+  ssize_t take_operands(Transmit::Op &op, const sdk::AtomicRequest &request, const Amo &amo);
+  ssize_t place_result(Transmit::Op &op, const Element &element, size_t size);
   ssize_t send_off(Transmit::Op &op, uint64_t flags);
   ssize_t defer(Transmit::Op &op, uint64_t flags);
 
@@ -167,6 +187,7 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   Inbox inbox_;
   Control control_;
   Collectives collectives_;
+  sdk::HmemEndpointOptions hmem_options_;
   std::atomic<bool> feeds_eq_{false};  // readers of the event queue move it on
   std::vector<Region *> regions_;
   std::vector<sdk::AuthKey> keys_;  // of the address vector, since fi_enable

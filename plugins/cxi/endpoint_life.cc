@@ -66,6 +66,7 @@ CxiEndpoint::CxiEndpoint(Domain &domain, const fi_info &info, Pid pid, void *con
   inbox_.set_control(control_);
   ports_.lni = &domain.lni();
   ports_.all = domain.all_memory();
+  ports_.devices = domain.devices();
   ports_.nid = domain.device().facts().nid;
   ports_.counts_successes_alone = domain.device().facts().counts_successes_alone;
   ports_.profile = {.vni = domain.vni(), .traffic = path_.traffic};
@@ -175,6 +176,25 @@ int CxiEndpoint::set_value(const fi_fid_var *var) {
   const sdk::Guard guard(lock());
   transmit_.set_retry_time(*static_cast<const uint64_t *>(var->val) * 1000);
   return 0;
+}
+
+// The options of FI_HMEM, and those of all endpoints.
+int CxiEndpoint::getopt(int level, int name, void *value, size_t *length) {
+  if (level == FI_OPT_ENDPOINT && domain_.devices() != nullptr) {
+    const sdk::Guard guard(lock());
+    const int rc = hmem_options_.get(&domain_.devices()->hmem(), name, value, length);
+    if (rc != -FI_ENOPROTOOPT) return rc;
+  }
+  return RdmEndpoint::getopt(level, name, value, length);
+}
+
+int CxiEndpoint::setopt(int level, int name, const void *value, size_t length) {
+  if (level == FI_OPT_ENDPOINT && domain_.devices() != nullptr) {
+    const sdk::Guard guard(lock());
+    const int rc = hmem_options_.set(&domain_.devices()->hmem(), name, value, length);
+    if (rc != -FI_ENOPROTOOPT) return rc;
+  }
+  return RdmEndpoint::setopt(level, name, value, length);
 }
 
 // ---- the PID ----

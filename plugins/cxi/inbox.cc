@@ -85,6 +85,8 @@ bool Inbox::read_link() {
 void Inbox::close() {
   engine_.set_deadline(*this, 0);
   portal_.reset();
+  for (Slot &slot : slots_) unmap(slot.window);
+  incoming_.visit([this](Incoming &message) { unmap(message.window); });
   queue_.close();
   events_.reset();
 }
@@ -99,6 +101,29 @@ bool Inbox::keep(sdk::Receive &receive) {
   return true;
 }
 
+// ---- memory of devices ----
+
+sdk::HmemPlace Inbox::place_of(const sdk::Receive &receive, uint64_t start, uint64_t length) const {
+  if (ports_.devices == nullptr || length == 0) return {};
+  void *const *const desc = receive.desc();
+  return ports_.devices->find(reinterpret_cast<const void *>(start), length,
+                              desc != nullptr ? desc[0] : nullptr);
+}
+
+// False: the NIC cannot reach it.
+bool Inbox::map_device(const sdk::HmemPlace &place, uint64_t start, uint64_t length,
+                       Memory &window) {
+  if (!place) return true;
+  auto mapped = ports_.lni->map_device(start, length, Lni::kWrite, place);
+  if (!mapped) return false;
+  window = *mapped;
+  return true;
+}
+
+void Inbox::unmap(Memory &window) {
+  if (window.number != 0) ports_.lni->unmap(std::exchange(window, {}));
+}
+
 bool Inbox::append(sdk::Receive &receive) {
   if (free_.empty()) return false;
   const uint16_t id = free_.front();
@@ -109,10 +134,16 @@ bool Inbox::append(sdk::Receive &receive) {
   if (receive.count != 0) {
     slot.start = reinterpret_cast<uintptr_t>(receive.iov[0].iov_base) + slot.origin;
     slot.length = receive.iov[0].iov_len - slot.origin;
+    slot.place = place_of(receive, slot.start, slot.length);
+    if (!map_device(slot.place, slot.start, slot.length, slot.window)) {
+      slot.receive = nullptr;
+      free_.push_back(id);
+      return false;
+    }
   }
   ++kept_;
   Entry entry{.buffer_id = id,
-              .memory = ports_.all,
+              .memory = memory_of(slot),
               .start = slot.start,
               .length = slot.length,
               .match_bits = protocol_.wanted(receive.tagged, receive.tag),
@@ -139,6 +170,7 @@ bool Inbox::append(sdk::Receive &receive) {
 
 void Inbox::free_slot(Slot &slot) {
   slot.receive = nullptr;
+  unmap(slot.window);
   free_.push_back(id_of(slot));
   --kept_;
 }
@@ -344,6 +376,7 @@ void Inbox::finish(Incoming &message) {
   sdk::Receive &receive = *message.receive;
   const Rc rc = message.rc;
   const size_t received = rc == Rc::kOk ? message.first + message.read : 0;
+  unmap(message.window);
   incoming_.give(&message);
   receiver_.complete(receive, about, received, errno_of(rc));
 }
@@ -356,9 +389,9 @@ void Inbox::finish_in_slot(Incoming &message) {
   uint64_t first = message.first;
   if (message.is_saved) {
     first = std::min(first, room);
-    if (first != 0)
-      std::memcpy(reinterpret_cast<void *>(slot.start + message.at),
-                  reinterpret_cast<const void *>(message.saved), first);
+    if (!sdk::hmem_copy(reinterpret_cast<void *>(slot.start + message.at), slot.place.or_null(),
+                        reinterpret_cast<const void *>(message.saved), nullptr, first))
+      message.rc = Rc::kNoTranslation;
     overflow_.release(message.saved, message.first);
   }
   const uint64_t read = message.reads_all ? takes - std::min(takes, first) : message.read;

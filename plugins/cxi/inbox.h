@@ -42,6 +42,7 @@
 #include "plugins/cxi/bits.h"
 #include "plugins/cxi/buffers.h"
 #include "plugins/cxi/counters.h"
+#include "plugins/cxi/device_memory.h"
 #include "plugins/cxi/links.h"
 #include "plugins/cxi/ports.h"
 #include "plugins/cxi/settings.h"
@@ -93,6 +94,8 @@ class Inbox final : private sdk::Handler {
     bool unlinked = false;            // it takes no more,
     bool ends = false;                // and neither does its receive
     bool taken_back = false;          // by take_back()
+    sdk::HmemPlace place;             // of memory of a device,
+    Memory window;                    // and how the NIC reaches it
     bool is_multi() const { return receive->flags & FI_MULTI_RECV; }
   };
   // A message on its way into a receive.
@@ -112,7 +115,8 @@ class Inbox final : private sdk::Handler {
     bool known = false, landed = true, begun = true, done = true;
     bool unlinks = false;
     Rc rc = Rc::kOk;
-    Transfer get;  // of software's own
+    Transfer get;   // of software's own,
+    Memory window;  // into memory of a device
   };
   struct Saved : sdk::Unexpected {
     Peer peer;
@@ -139,6 +143,12 @@ class Inbox final : private sdk::Handler {
 
   // Receives.
   bool append(sdk::Receive &receive);
+  Memory memory_of(const Slot &slot) const {
+    return slot.window.number != 0 ? slot.window : ports_.all;
+  }
+  sdk::HmemPlace place_of(const sdk::Receive &receive, uint64_t start, uint64_t length) const;
+  bool map_device(const sdk::HmemPlace &place, uint64_t start, uint64_t length, Memory &window);
+  void unmap(Memory &window);
   void offer_again();
   void take_back();
   void reserve();

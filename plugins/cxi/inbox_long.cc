@@ -77,7 +77,9 @@ void Inbox::read_rest(Incoming &message, uint64_t remote_offset, uint8_t id) {
   Transfer &get = message.get;
   get.op = Op::kGet;
   get.to = {message.peer.nid, message.peer.pid, kRendezvousIndex};
-  get.memory = ports_.all;
+  get.memory = message.slot != nullptr      ? memory_of(*message.slot)
+               : message.window.number != 0 ? message.window
+                                            : ports_.all;
   get.remote_offset = remote_offset;
   get.match_bits = read_bits(id, message.bits);
   get.initiator = ports_.initiator;

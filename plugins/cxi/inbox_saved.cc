@@ -98,13 +98,16 @@ void Inbox::deliver(sdk::Unexpected &message, sdk::Receive &receive) {
 
 void Inbox::start_delivery(Saved &saved, sdk::Receive &receive) {
   const size_t first = std::min<size_t>(saved.first, receive.length);
-  if (first != 0)
-    sdk::scatter(receive.iov, receive.count, 0, reinterpret_cast<const void *>(saved.start), first);
+  void *const memory = receive.count != 0 ? receive.iov[0].iov_base : nullptr;
+  const auto start = reinterpret_cast<uintptr_t>(memory);
+  const sdk::HmemPlace place = place_of(receive, start, receive.length);
+  const bool copied = sdk::hmem_copy(memory, place.or_null(),
+                                     reinterpret_cast<const void *>(saved.start), nullptr, first);
   release(saved.start, saved.first, saved.is_requested);
   const sdk::Message about = saved.message;
   if (!saved.is_rendezvous) {
     saved_.give(&saved);
-    return receiver_.complete(receive, about, first, 0);
+    return receiver_.complete(receive, about, copied ? first : 0, copied ? 0 : FI_EIO);
   }
   Incoming &message = *incoming_.take();
   message = {.receive = &receive,
@@ -116,8 +119,10 @@ void Inbox::start_delivery(Saved &saved, sdk::Receive &receive) {
              .known = true,
              .done = false};
   const uint64_t whole = std::min<uint64_t>(about.length, receive.length);
-  message.get.local =
-      receive.count != 0 ? reinterpret_cast<uintptr_t>(receive.iov[0].iov_base) + first : 0;
+  message.get.local = start + first;
+  // Where it fails the rest is read all the same: then its sender is done.
+  if (!copied || !map_device(place, start, receive.length, message.window))
+    message.rc = Rc::kNoTranslation;
   message.get.length = uint32_t(whole > saved.first ? whole - saved.first : 0);
   const uint64_t offset = saved.remote_offset + saved.first;
   const uint8_t id = saved.rendezvous_id;

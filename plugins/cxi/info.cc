@@ -161,7 +161,9 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &as
   // A message that has to be sent again comes behind those after it.
   const uint64_t order = rnr ? kOrder & ~uint64_t(FI_ORDER_SAS) : kOrder;
   const uint64_t caps = kind.vector_keys ? ~kOneVniCaps : ~uint64_t{0};
-  info.caps = caps & (kTxCaps | kRxCaps | kDomainCaps);
+  // Not unasked: it makes a domain look at each address.
+  const uint64_t asked_caps = query.hints != nullptr ? query.hints->caps & FI_HMEM : 0;
+  info.caps = (caps & (kTxCaps | kRxCaps | kDomainCaps)) | asked_caps;
   info.addr_format = older ? FI_ADDR_OPX : FI_ADDR_CXI;
   WEFT_CHECK(sdk::set_info_address(info.src_addr, info.src_addrlen, FI_ADDR_CXI,
                                    address_of({facts.nid, asked.own_pid})));
@@ -170,7 +172,7 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &as
                                      address_of(*asked.dest)));
 
   fi_tx_attr &tx = *info.tx_attr;
-  tx.caps = caps & kTxCaps;
+  tx.caps = (caps & kTxCaps) | asked_caps;
   tx.op_flags = kTxFlags;
   tx.msg_order = order;
   tx.inject_size = rnr ? 0 : kInjectSize;
@@ -180,7 +182,7 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &as
   tx.tclass = offered_class(sdk::tx_hints(query.hints).tclass, FI_TC_BEST_EFFORT);
 
   fi_rx_attr &rx = *info.rx_attr;
-  rx.caps = caps & kRxCaps;
+  rx.caps = (caps & kRxCaps) | asked_caps;
   rx.op_flags = FI_COMPLETION | FI_MULTI_RECV;
   rx.msg_order = order;
   rx.size = sdk::offered_size(settings.rx_size, sdk::rx_hints(query.hints).size, kMaxRxSize);

@@ -24,6 +24,8 @@
 
 namespace weft::cxi {
 
+class DeviceMemory;
+
 // An endpoint of the fabric.
 struct Peer {
   Nid nid = 0;
@@ -44,7 +46,8 @@ struct Peer {
 
 struct Ports {
   Lni *lni = nullptr;
-  Memory all;  // the memory of the process
+  Memory all;                             // the memory of the process
+  const DeviceMemory *devices = nullptr;  // FI_HMEM; null: no buffer is a device's
   Nid nid = 0;
   Profile profile;                                   // that queues begin with
   std::vector<std::unique_ptr<Endpoint>> endpoints;  // one for each VNI

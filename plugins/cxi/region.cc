@@ -7,6 +7,7 @@
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -73,8 +74,15 @@ Result<void> Regions::check_auth_key(const fi_mr_attr &attr) const {
 }
 
 Result<fid_mr *> Regions::open(const fi_mr_attr &attr, uint64_t flags) {
-  WEFT_CHECK(sdk::check_registration(attr, flags, {.iov_limit = 1}));
+  const DeviceMemory *const devices = domain_.devices();
+  sdk::RegistrationLimits limits{.iov_limit = 1};
+  if (devices != nullptr) limits.flags |= FI_HMEM_DEVICE_ONLY;
+  WEFT_CHECK(sdk::check_registration(attr, flags, limits));
   WEFT_CHECK(check_auth_key(attr));
+  sdk::HmemPlace region_place;
+  if (devices != nullptr) {
+    WEFT_TRY(region_place, devices->hmem().check(attr, flags));
+  }
   Region *region = nullptr;
   {
     const sdk::Guard guard(domain_.engine().lock());
@@ -82,15 +90,17 @@ Result<fid_mr *> Regions::open(const fi_mr_attr &attr, uint64_t flags) {
     const auto [place, is_new] = regions_.try_emplace(key);
     if (!is_new)
       return fail(FI_ENOKEY, "memory registration: key %#llx is in use", (unsigned long long)key);
-    region = place->second = new (std::nothrow) Region(domain_, attr, flags, key);
+    region = place->second = new (std::nothrow) Region(domain_, attr, flags, key, region_place);
     if (region == nullptr) {
       give_key(key);
       return fail(FI_ENOMEM, "memory registration: no memory");
     }
+    if (devices != nullptr) descriptors_.insert(region);
   }
   if (auto published = region->publish(domain_.base()); !published) {
     const sdk::Guard guard(domain_.engine().lock());
     give_key(region->key());
+    descriptors_.erase(region);
     delete region;
     return tl::unexpected(published.error());
   }
@@ -100,13 +110,30 @@ Result<fid_mr *> Regions::open(const fi_mr_attr &attr, uint64_t flags) {
 
 // ---- a region ----
 
-Region::Region(Domain &domain, const fi_mr_attr &attr, uint64_t flags, uint64_t key)
+std::optional<sdk::HmemPlace> Regions::place_of(const void *desc, const void *address,
+                                                size_t length) const {
+  if (!descriptors_.contains(desc)) return std::nullopt;
+  return static_cast<const Region *>(desc)->place_of(address, length);
+}
+
+std::optional<sdk::HmemPlace> Region::place_of(const void *address, size_t length) const {
+  const uint64_t offset =
+      reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(memory_.iov_base);
+  if (offset > memory_.iov_len || length > memory_.iov_len - offset) return std::nullopt;
+  sdk::HmemPlace place = place_;
+  place.bytes -= std::min<uint64_t>(offset, place.bytes);
+  return place;
+}
+
+Region::Region(Domain &domain, const fi_mr_attr &attr, uint64_t flags, uint64_t key,
+               const sdk::HmemPlace &place)
     : Object(domain.instance(), FI_CLASS_MR, attr.context),
       domain_(domain),
       memory_(attr.mr_iov[0]),
       access_(attr.access),
       flags_(flags),
-      c_key_(key) {
+      c_key_(key),
+      place_(place) {
   c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Region>());
   c()->mem_desc = this;
   c()->key = key;
@@ -170,13 +197,17 @@ void Region::withdraw(uint16_t id) {
   control.remove(id);
 }
 
+Result<weft::cxi::Memory> Region::map(unsigned access) {
+  const auto start = reinterpret_cast<uintptr_t>(memory_.iov_base);
+  if (place_) return domain_.lni().map_device(start, memory_.iov_len, access, place_);
+  return domain_.lni().map(start, memory_.iov_len, access);
+}
+
 Result<void> Region::link() {
   if (!enabled_ || linked_ || endpoint_ == nullptr || !endpoint_->enabled()) return {};
   Control &control = endpoint_->control_portals();
   const bool writes = access_ & FI_REMOTE_WRITE, reads = access_ & FI_REMOTE_READ;
-  WEFT_TRY(mapped_,
-           domain_.lni().map(reinterpret_cast<uintptr_t>(memory_.iov_base), memory_.iov_len,
-                             (reads ? Lni::kRead : 0) | (writes ? Lni::kWrite : 0)));
+  WEFT_TRY(mapped_, map((reads ? Lni::kRead : 0) | (writes ? Lni::kWrite : 0)));
   WEFT_TRY(id_, control.add(*this));
   linked_ = true;
   if (const RegionAt at = region_at(c_key_, true, domain_.regions().optimized); at.is_optimized) {
@@ -324,6 +355,7 @@ int Region::close() {
     unlink();
     if (endpoint_ != nullptr) endpoint_->remove(*this);
     domain_.regions().give_key(c_key_);
+    domain_.regions().descriptors_.erase(this);
   }
   retire();
   if (sdk::Eq *const eq = domain_.memory().eq) eq->forget(base());

@@ -126,6 +126,9 @@ Result<Settings> CxiProvider::settings_of(const weft_instance *instance) {
   s.universe_size = universe_size(instance, s.universe_size);
   s.coll_timeout_ns = uint64_t(params.integer("coll_timeout_usec")) * 1000;
   s.coll_limit_ns = uint64_t(params.integer("coll_limit_usec")) * 1000;
+  s.hmem = {.cuda = std::string(params.string("libcuda")),
+            .direct = params.size("safe_devmem_copy_threshold")};
+  s.disable_host_register = params.flag("disable_host_register");
   s.default_vni = Vni(params.integer("default_vni"));
   s.enable_trig_op_limit = params.flag("enable_trig_op_limit");
 

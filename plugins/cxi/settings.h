@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include <weft/sdk/hmem.h>
+
 #include "plugins/cxi/soft/devices.h"
 
 namespace weft::cxi {
@@ -62,6 +64,9 @@ struct Settings {
 
   uint64_t coll_timeout_ns = 32'000'000;
   uint64_t coll_limit_ns = 0;  // 0: none
+
+  sdk::HmemOptions hmem;
+  bool disable_host_register = false;
 
   uint16_t default_vni = 10;
   std::vector<Telemetry> telemetry;  // to log

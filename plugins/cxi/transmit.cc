@@ -115,6 +115,9 @@ void Transmit::close() {
   done_.reset();
   source_.reset();
   queue_.reset();
+  ops_.visit([this](Op &op) {
+    if (op.window.number != 0) ports_.lni->unmap(std::exchange(op.window, {}));
+  });
   events_.reset();
 }
 
@@ -176,9 +179,11 @@ void Transmit::give(Op &op) {
 bool Transmit::number_long(Op &op, bool tagged) {
   auto &free = tagged ? free_tagged_ : free_untagged_;
   if (free.empty()) return false;
-  auto window = ports_.lni->map(op.transfer.local, op.transfer.length, Lni::kRead | Lni::kRemote);
-  if (!window) return false;
-  op.window = *window;
+  if (op.window.number == 0) {  // of a device it is mapped already
+    auto window = ports_.lni->map(op.transfer.local, op.transfer.length, Lni::kRead | Lni::kRemote);
+    if (!window) return false;
+    op.window = *window;
+  }
   counters_.long_messages.add();
   op.is_rendezvous = true;
   op.number = free.back();

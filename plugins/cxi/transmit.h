@@ -60,9 +60,9 @@ class Transmit final : private sdk::Handler {
     sdk::Cntr *completion = nullptr;   // of that
     bool writes_back = false;          // which is written to the application's memory, too
     bool is_counted = false;           // by the NIC, when it is acknowledged
-    Memory window;                     // of a long message: what its target may read
-    uint32_t number = 0;               // of a long message, or of a transaction
-    uint64_t sequence = 0;             // of posting
+    Memory window;          // of a long message: what its target may read; memory of a device
+    uint32_t number = 0;    // of a long message, or of a transaction
+    uint64_t sequence = 0;  // of posting
     Rc rc = Rc::kOk;
     Peer peer;
     Profile profile;

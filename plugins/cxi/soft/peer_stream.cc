@@ -33,7 +33,12 @@ void PeerStream::send(const Packet &packet) {
       spare_.pop_back();
     }
     const auto *const bytes = static_cast<const uint8_t *>(packet.bytes);
-    item.copy.assign(bytes, bytes + item.bytes);
+    if (packet.place == nullptr) {
+      item.copy.assign(bytes, bytes + item.bytes);
+    } else {
+      item.copy.resize(item.bytes);
+      item.good = sdk::hmem_copy(item.copy.data(), nullptr, bytes, packet.place, item.bytes);
+    }
   } else {
     item.token = packet.token;
   }

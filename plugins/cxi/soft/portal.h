@@ -35,8 +35,9 @@ class SoftPortal final : public Portal {
     List list = List::kPriority;
     LinkedEntry *entry = nullptr;
     uint64_t address = 0;
-    uint32_t mlength = 0;  // bytes that move
-    uint64_t takes = 0;    // bytes of the entry that it uses up
+    uint32_t mlength = 0;                   // bytes that move
+    uint64_t takes = 0;                     // bytes of the entry that it uses up
+    const sdk::HmemPlace *place = nullptr;  // of the address, while the request is looked at
     Rc rc = Rc::kOk;
   };
   // A request that has found its entry. The entry may go before the bytes have moved.
