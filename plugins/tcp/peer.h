@@ -8,7 +8,7 @@
 //      FrameHeader header;
 //      header.payload_size = payload.iov_len;
 //      op.set_header(header, peer.stream != nullptr ? peer.stream->order() : ByteOrder::kNative);
-//      if (!op.place(&payload, 1, payload.iov_len, /*inject=*/false)) return false;
+//      if (op.place(&payload, 1, payload.iov_len, /*inject=*/false, nullptr) != 0) return false;
 //      peer.launch(op);
 //      return true;
 //    }

@@ -34,7 +34,7 @@ class Patience {
   static constexpr uint64_t kSoonNs = 50'000;                    // how late progress may come
   static constexpr uint32_t kFirstProof = 8, kMostProof = 1024;  // bursts
   static constexpr uint32_t kForgive = 256;  // good bursts before a miss that counts for nothing
-  static constexpr uint32_t kExcuse = 32;    // the same for one with an interruption
+  static constexpr uint32_t kExcuse = 128;   // the same for one with an interruption
 
   bool may_wait() const { return patient_; }
   bool pending() const { return since_ != 0; }
