@@ -152,8 +152,7 @@ void Group::on_done(uint64_t now, Flight &flight, Failure failure, size_t length
   operation.news = now;
   if (failure == Failure::kNone && !flight.sends && length != flight.length)
     failure = Failure::kMismatch;
-  if (failure != Failure::kNone && operation.failure == Failure::kNone)
-    fail(now, failure, flight.rank);
+  if (failure != Failure::kNone && operation.failure == Failure::kNone) fail(failure, flight.rank);
   advance(operation);
 }
 
@@ -193,7 +192,7 @@ void Group::end_join(Ended &one) {
 
 // ---- failures ----
 
-void Group::fail(uint64_t now, Failure why, uint32_t culprit) {
+void Group::fail(Failure why, uint32_t culprit) {
   if (broken_by_ != Failure::kNone) return;
   broken_by_ = why;
   culprit_ = culprit;
@@ -223,13 +222,13 @@ void Group::tell(uint32_t to, PacketType type) {
                  .membership = place_.membership});
 }
 
-void Group::leave(uint64_t now) {
+void Group::leave() {
   if (active_.empty()) {
     state_ = State::kFailed;
     broken_by_ = Failure::kCanceled;
     return;
   }
-  fail(now, Failure::kCanceled, rank());
+  fail(Failure::kCanceled, rank());
 }
 
 bool Group::is_told_by(const Packet &packet) const {
@@ -238,23 +237,22 @@ bool Group::is_told_by(const Packet &packet) const {
          (!numbers_.empty() && numbers_[packet.from_rank] == packet.from);
 }
 
-void Group::on_packet(uint64_t now, const Packet &packet) {
+void Group::on_packet(const Packet &packet) {
   if (packet.membership != place_.membership || packet.from_rank >= size()) return;
   switch (packet.type) {
     case PacketType::kProbe:
       if (broken_by_ != Failure::kNone) tell(packet.from_rank, PacketType::kAbort);
       return;
     case PacketType::kGone:
-      return on_lost(now, packet.from_rank);
+      return on_lost(packet.from_rank);
     case PacketType::kAbort:
-      if (packet.culprit < size() && packet.why != Failure::kNone)
-        fail(now, packet.why, packet.culprit);
+      if (packet.culprit < size() && packet.why != Failure::kNone) fail(packet.why, packet.culprit);
       return;
   }
 }
 
-void Group::on_lost(uint64_t now, uint32_t lost) {
-  fail(now, Failure::kGone, lost);
+void Group::on_lost(uint32_t lost) {
+  fail(Failure::kGone, lost);
 }
 
 // ---- time ----
@@ -278,7 +276,7 @@ void Group::on_time(uint64_t now) {
       // Those that are waited for are to blame.
       const auto late = std::ranges::find_if(
           operation.flights, [](const Flight &one) { return one.under_way && !one.sends; });
-      return fail(now, Failure::kTimeout, late != operation.flights.end() ? late->rank : rank());
+      return fail(Failure::kTimeout, late != operation.flights.end() ? late->rank : rank());
     }
     if (now - operation.news < limits_.probe) continue;
     operation.news = now;

@@ -67,12 +67,12 @@ class Group {
   // member is gone; -FI_EINVAL.
   int start(uint64_t now, const Call &call);
   // What is under way is canceled. The group may go when it is idle.
-  void leave(uint64_t now);
+  void leave();
 
   // `length`: of a message that has arrived.
   void on_done(uint64_t now, Flight &flight, Failure failure, size_t length);
-  void on_packet(uint64_t now, const Packet &packet);
-  void on_lost(uint64_t now, uint32_t rank);
+  void on_packet(const Packet &packet);
+  void on_lost(uint32_t rank);
   uint64_t deadline() const;  // 0: none
   void on_time(uint64_t now);
 
@@ -91,7 +91,7 @@ class Group {
   void post(Operation &operation, Flight &flight, const Transfer &transfer);
   void end(Operation &operation);
   void end_join(Ended &one);
-  void fail(uint64_t now, Failure why, uint32_t culprit);
+  void fail(Failure why, uint32_t culprit);
   void tell(uint32_t rank, PacketType type);
   void probe(Operation &operation);
 

@@ -45,7 +45,7 @@ void Groups::begin(uint64_t now, Group &group) {
   if (found == early_.end()) return;
   const Packet packet = found->packet;
   early_.erase(found);
-  group.on_packet(now, packet);
+  group.on_packet(packet);
 }
 
 void Groups::on_joined(uint64_t now, uint32_t number) {
@@ -62,7 +62,7 @@ void Groups::next_join(uint64_t now, uint32_t ended, uint64_t membership) {
 }
 
 bool Groups::leave(uint64_t now, Group &group) {
-  group.leave(now);
+  group.leave();
   if (!group.is_idle()) return false;
   on_idle(now, group);
   return true;
@@ -92,12 +92,12 @@ Group *Groups::find(uint32_t number) {
 
 void Groups::on_packet(uint64_t now, const Packet &packet) {
   if (packet.to != 0) {
-    if (Group *const group = find(packet.to)) return group->on_packet(now, packet);
+    if (Group *const group = find(packet.to)) return group->on_packet(packet);
     return answer(packet);
   }
   // While they join, members do not know each other's numbers. Some may have joined already.
   for (const auto &[number, group] : groups_)
-    if (group->is_told_by(packet)) return group->on_packet(now, packet);
+    if (group->is_told_by(packet)) return group->on_packet(packet);
   if (packet.type != PacketType::kAbort) return;
   if (early_.size() >= kMaxEarly) early_.pop_front();
   early_.push_back({now, packet});

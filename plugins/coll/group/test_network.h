@@ -202,7 +202,7 @@ inline void TestEndpoint::tell(Group &group, uint32_t rank, const Packet &packet
         if (network_[to].alive)
           return network_[to].arrive({number_, kPacketTag}, {bytes.begin(), bytes.end()});
         if (!alive || groups.find(number) != &group) return;
-        group.on_lost(network_.time_.now, rank);
+        group.on_lost(rank);
         settle();
       });
 }
