@@ -121,9 +121,14 @@ void check_ep(Check &check, uint32_t version, const fi_info &hints, const fi_inf
   check_contexts(check, "ep_attr.rx_ctx_cnt", want.rx_ctx_cnt, have.rx_ctx_cnt,
                  offer.domain_attr->max_ep_rx_ctx, offer.domain_attr->max_ep_srx_ctx);
   if (FI_VERSION_GE(version, kMrBits)) {
-    check.at_most("ep_attr.auth_key_size", want.auth_key_size, have.auth_key_size);
-    if (want.auth_key_size != 0 && want.auth_key == nullptr)
-      check.reject("hints.ep_attr.auth_key is NULL although auth_key_size is set");
+    if (want.auth_key_size == FI_AV_AUTH_KEY) {
+      if (offer.domain_attr->max_ep_auth_key == 0)
+        check.reject("hints.ep_attr.auth_key_size: FI_AV_AUTH_KEY wanted, not offered");
+    } else {
+      check.at_most("ep_attr.auth_key_size", want.auth_key_size, have.auth_key_size);
+      if (want.auth_key_size != 0 && want.auth_key == nullptr)
+        check.reject("hints.ep_attr.auth_key is NULL although auth_key_size is set");
+    }
   }
 }
 

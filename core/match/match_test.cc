@@ -98,6 +98,8 @@ INSTANTIATE_TEST_SUITE_P(
               },
               SET(ep_attr->auth_key_size, 4), "NULL although auth_key_size is set"},
         NUMBER(ep_attr->auth_key_size, 0, 9),
+        Field{"hints.ep_attr.auth_key_size", SET(ep_attr->auth_key_size, FI_AV_AUTH_KEY),
+              SET(ep_attr->auth_key_size, 9), "9 is above 8"},
 
         Field{"hints.tx_attr.caps", SET(tx_attr->caps, FI_MSG | FI_SEND),
               SET(tx_attr->caps, FI_TAGGED), "FI_TAGGED wanted"},

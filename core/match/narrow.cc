@@ -88,9 +88,12 @@ bool narrow_info(uint32_t version, uint64_t flags, const fi_info *hints, fi_info
     take_if_set(offer.ep_attr->rx_ctx_cnt, want.rx_ctx_cnt);
     if (want.mem_tag_format != 0 && offer.ep_attr->mem_tag_format == FI_TAG_BITS)
       offer.ep_attr->mem_tag_format = want.mem_tag_format;
-    if (ep_key_limit != 0 && !take_key(offer.ep_attr->auth_key, offer.ep_attr->auth_key_size,
-                                       want.auth_key, want.auth_key_size))
+    if (want.auth_key_size == FI_AV_AUTH_KEY && FI_VERSION_GE(version, kMrBits)) {
+      offer.ep_attr->auth_key_size = FI_AV_AUTH_KEY;
+    } else if (ep_key_limit != 0 && !take_key(offer.ep_attr->auth_key, offer.ep_attr->auth_key_size,
+                                              want.auth_key, want.auth_key_size)) {
       return false;
+    }
   }
   if (hints->domain_attr != nullptr) {
     const fi_domain_attr &want = *hints->domain_attr;

@@ -142,6 +142,12 @@ TEST(Narrow, KeysAreCopiedSinceApi15) {
   EXPECT_NE(info->ep_attr->auth_key, wanted->ep_attr->auth_key);
   ASSERT_EQ(info->domain_attr->auth_key_size, 3u);
 
+  wanted->ep_attr->auth_key_size = wanted->domain_attr->auth_key_size = FI_AV_AUTH_KEY;
+  const InfoPtr of_vectors = narrowed(wanted);
+  EXPECT_EQ(of_vectors->ep_attr->auth_key_size, FI_AV_AUTH_KEY);
+  EXPECT_EQ(of_vectors->domain_attr->auth_key_size, FI_AV_AUTH_KEY);
+  EXPECT_EQ(of_vectors->ep_attr->auth_key, nullptr);
+
   wanted->domain_attr->mr_mode = FI_MR_UNSPEC;
   wanted->mode |= FI_LOCAL_MR;
   wanted->ep_attr->auth_key_size = 900;  // meant nothing then

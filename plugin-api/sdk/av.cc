@@ -62,6 +62,11 @@ Result<Av *> Av::open(DomainContext &domain, uint32_t addr_format, fi_av_attr *a
     return fail(FI_EINVAL, "an address vector of format %u, whose addresses nobody can read",
                 addr_format);
   if (codec_of(addr_format) != nullptr || addr_format == FI_SOCKADDR_IP) native = addr_format;
+  if (attr->name != nullptr && domain.av_keys != nullptr)
+    return fail(FI_ENOSYS,
+                "fi_av_attr.name is \"%s\": a vector that processes share cannot have keys "
+                "(FI_AV_AUTH_KEY); open one without a name",
+                attr->name);
   if (attr->name == nullptr && attr->flags & FI_READ)
     return fail(FI_EINVAL, "fi_av_attr.flags has FI_READ, but there is no name of what to read");
 
@@ -129,9 +134,11 @@ int Av::bind(struct fid *fid, uint64_t flags) {
 // ---- the other ops ----
 
 int Av::remove(fi_addr_t *fi_addr, size_t count, uint64_t flags) {
-  if (flags != 0) return -FI_EBADFLAGS;
+  const uint64_t known = domain_.av_keys != nullptr ? FI_AUTH_KEY : 0;
+  if (flags & ~known) return -FI_EBADFLAGS;
   if (read_only_) return -FI_EACCES;
   if (count != 0 && fi_addr == nullptr) return -FI_EINVAL;
+  if (flags & FI_AUTH_KEY) return remove_keys(fi_addr, count);
   Guard guard(domain_.engine->lock());
   if (const auto ready = begin_writing(); !ready) {
     WEFT_WARN(instance(), FI_LOG_AV, "%s", ready.error().text.c_str());
@@ -174,8 +181,10 @@ const char *Av::straddr(const void *addr, char *buf, size_t *len) {
 }
 
 int Av::set_user_id(fi_addr_t fi_addr, fi_addr_t user_id, uint64_t flags) {
-  if (flags != 0) return -FI_EBADFLAGS;
+  const uint64_t known = domain_.av_keys != nullptr ? FI_AUTH_KEY : 0;
+  if (flags & ~known) return -FI_EBADFLAGS;
   if (!only_ids_) return -FI_EINVAL;  // fi_av.3: only for vectors opened with FI_AV_USER_ID
+  if (flags & FI_AUTH_KEY) return set_key_id(fi_addr, user_id);
   Guard guard(domain_.engine->lock());
   const uint32_t index = index_of(fi_addr);
   if (index == kNone) return -FI_EINVAL;

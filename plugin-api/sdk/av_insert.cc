@@ -39,10 +39,19 @@ Result<Address> Av::check_peer(Result<Address> address) const {
 }
 
 int Av::check_insert(size_t count, const fi_addr_t *fi_addr, uint64_t flags, const void *context) {
-  const uint64_t known = FI_MORE | FI_SYNC_ERR | (domain_.user_ids ? FI_AV_USER_ID : 0);
+  const bool keyed = domain_.av_keys != nullptr;
+  const uint64_t known =
+      FI_MORE | FI_SYNC_ERR | (domain_.user_ids ? FI_AV_USER_ID : 0) | (keyed ? FI_AUTH_KEY : 0);
   if (flags & ~known) return -FI_EBADFLAGS;
   // Such a vector gets its ids by fi_av_set_user_id (fi_av.3).
-  if (flags & FI_AV_USER_ID && only_ids_) return -FI_EINVAL;
+  if (flags & FI_AV_USER_ID && (only_ids_ || keyed)) return -FI_EINVAL;
+  if (keyed && count != 0 && (!(flags & FI_AUTH_KEY) || fi_addr == nullptr)) {
+    WEFT_WARN(
+        instance(), FI_LOG_AV,
+        "fi_av_insert: in a domain with FI_AV_AUTH_KEY an address has a key: pass FI_AUTH_KEY "
+        "in flags, and what fi_av_insert_auth_key returned in fi_addr");
+    return -FI_EINVAL;
+  }
   if (flags & FI_SYNC_ERR && async_) return -FI_EBADFLAGS;
   if (read_only_) return -FI_EACCES;
   if (count > INT_MAX) return -FI_EINVAL;  // more than can be returned
@@ -69,7 +78,8 @@ int Av::insert_all(size_t count, fi_addr_t *fi_addr, uint64_t flags, void *conte
     }
     const EndOfWriting end{*this};
     for (size_t i = 0; i < count; ++i) {
-      const Result<Address> address = check_peer(next());
+      Result<Address> address = check_peer(next());
+      if (flags & FI_AUTH_KEY) address = with_key(address, fi_addr[i]);
       uint32_t index = kNone;
       const fi_addr_t *id = flags & FI_AV_USER_ID ? &fi_addr[i] : nullptr;
       const int error = address ? add(*address, id, index) : address.error().code;

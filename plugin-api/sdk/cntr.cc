@@ -151,9 +151,16 @@ uint64_t Cntr::errors() const {
 
 uint64_t Cntr::read() {
   if (device_ != nullptr) return value();
-  Guard guard(engine_.lock());
-  engine_.progress();
-  return value();
+  uint64_t now;
+  {
+    Guard guard(engine_.lock());
+    engine_.progress();
+    now = value();
+  }
+  const bool found = last_read_.load(std::memory_order_relaxed) != now;
+  if (found) last_read_.store(now, std::memory_order_relaxed);
+  engine_.have_read(found);
+  return now;
 }
 
 uint64_t Cntr::readerr() {

@@ -272,12 +272,17 @@ void Cq::push_error(CompletionError error) {
 
 // Inline, so that fi_cq_read is one function.
 [[gnu::always_inline]] inline ssize_t Cq::read_here(void *buf, size_t count, fi_addr_t *src_addr) {
-  Guard guard(engine_.lock());
-  engine_.flush();
-  if (device_ != nullptr && is_empty() && count != 0) return read_device(buf, count, src_addr);
-  // fi_cq.3: a count of 0 drives progress, and takes nothing.
-  if (is_empty() || count == 0) engine_.progress();
-  return take(buf, count, src_addr);
+  ssize_t n;
+  {
+    Guard guard(engine_.lock());
+    engine_.flush();
+    if (device_ != nullptr && is_empty() && count != 0) return read_device(buf, count, src_addr);
+    // fi_cq.3: a count of 0 drives progress, and takes nothing.
+    if (is_empty() || count == 0) engine_.progress();
+    n = take(buf, count, src_addr);
+  }
+  engine_.have_read(n != -FI_EAGAIN);
+  return n;
 }
 
 ssize_t Cq::read(void *buf, size_t count) {

@@ -4,6 +4,8 @@
 #include <weft/sdk/log.h>
 #include <weft/sdk/sets.h>
 
+#include <cstring>
+
 namespace weft::sdk {
 
 DomainSettings DomainSettings::of(const fi_info &info, uint32_t api_version, size_t default_cq_size,
@@ -90,7 +92,7 @@ int DomainCore::regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fi
     whole.auth_key = attr->auth_key;
   }
   if (hmem_ && since(1, 9)) {
-    whole.iface = attr->iface;
+    std::memcpy(&whole.iface, &attr->iface, sizeof whole.iface);  // it may be any number
     whole.device = attr->device;
     if (since(1, 20)) whole.hmem_data = attr->hmem_data;
   }

@@ -2,6 +2,7 @@
 #include <weft/sdk/engine.h>
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -124,10 +125,16 @@ void Engine::run_deadlines() {
   if (epoll_ >= 0 || cm_epoll_ >= 0) arm_timer();
 }
 
+void Engine::note_progress() {
+  if (!patience_.pending()) return;
+  const uint64_t now = now_ns();
+  patience_.progressed(now, patience_.is_late(now) && interruptions_.any());
+}
+
 void Engine::flush_dirty() {
   // The caller may find completions and make no progress: for output this counts as progress.
   ++rounds_;
-  if (patience_.pending()) patience_.progressed(now_ns());
+  note_progress();
   // Handlers may mark themselves or others while they flush: those come next time.
   flushing_.swap(dirty_);
   const struct EndOfTurn {
@@ -142,6 +149,14 @@ void Engine::flush_dirty() {
     turn_->on_flush();
   }
   flushing_.clear();
+}
+
+void Engine::count_read(bool found) {
+  if (found) {
+    empty_reads_.store(0, std::memory_order_relaxed);
+  } else if (empty_reads_.fetch_add(1, std::memory_order_relaxed) >= yield_after_) {
+    ::sched_yield();
+  }
 }
 
 void Engine::poll_direct() {
@@ -308,7 +323,7 @@ void Engine::arm_relay() {
 
 void Engine::progress() {
   ++rounds_;
-  if (patience_.pending()) patience_.progressed(now_ns());
+  note_progress();
   flush();
   if (!pollers_.empty()) poll_pollers();
   if (!deadlines_.empty()) run_deadlines();

@@ -12,7 +12,7 @@ struct Application {
   uint64_t now = 1'000'000'000;
   // Posts a burst of `count` messages and makes progress after `pause`. Returns how many of them
   // waited.
-  unsigned burst(uint64_t pause, unsigned count = 7) {
+  unsigned burst(uint64_t pause, unsigned count = 7, bool interrupted = false) {
     unsigned waited = 0;
     for (unsigned i = 0; i < count; ++i) {
       waited += patience.may_wait();
@@ -21,7 +21,8 @@ struct Application {
     }
     now += pause;
     EXPECT_TRUE(patience.pending());
-    patience.progressed(now);
+    EXPECT_EQ(patience.is_late(now), pause == kSlow);
+    patience.progressed(now, interrupted);
     EXPECT_FALSE(patience.pending());
     return waited;
   }
@@ -87,6 +88,22 @@ TEST(Patience, RareMissesAreForgiven) {
     app.burst(kSlow);
   }
   EXPECT_GT(waited, all / 10 * 9);
+}
+
+// Where the scheduler says so, a few good bursts are enough.
+TEST(Patience, AnInterruptionSaysNothingAboutTheProgram) {
+  Application app;
+  app.bursts_until_patient();
+  unsigned waited = 0;
+  for (int step = 0; step < 1000; ++step) {
+    for (uint32_t i = 0; i < Patience::kExcuse; ++i) app.burst(kQuick);
+    waited += app.burst(kSlow, 7, true);
+  }
+  EXPECT_EQ(waited, 7000u);
+  // But a program that computes after most bursts does so, interrupted or not.
+  waited = 0;
+  for (int step = 0; step < 1000; ++step) waited += app.burst(kSlow, 7, true);
+  EXPECT_LE(waited, 14u);
 }
 
 // The time of the send itself is not computation of the application.

@@ -401,7 +401,7 @@ void Receiver::report_error(const Receive &r, const Message &m, size_t received,
                   .err = code,
                   .prov_errno = code,
                   .err_data = nameless ? sink_->source_address(m) : std::string(),
-                  .src_addr = name(m.source)});
+                  .src_addr = nameless ? sink_->source_key(m) : name(m.source)});
 }
 
 // The owner's entry says what the completion tells beside the message: whether a multi-receive

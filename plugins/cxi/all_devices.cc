@@ -50,4 +50,14 @@ Result<std::shared_ptr<Device>> AllDevices::open(std::string_view name) {
               name.data());
 }
 
+Result<DeviceFacts> AllDevices::look_again(std::string_view name) const {
+  for (const Devices *const some : {hardware_.get(), software_.get()}) {
+    if (some == nullptr) continue;
+    const std::vector<DeviceFacts> list = some->list();
+    if (std::ranges::find(list, name, &DeviceFacts::name) != list.end())
+      return some->look_again(name);
+  }
+  return Devices::look_again(name);
+}
+
 }  // namespace weft::cxi

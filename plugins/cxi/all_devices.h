@@ -37,6 +37,7 @@ class AllDevices final : public Devices {
   // ---- Devices ----
   std::vector<DeviceFacts> list() const override;
   Result<std::shared_ptr<Device>> open(std::string_view name) override;
+  Result<DeviceFacts> look_again(std::string_view name) const override;
 
  private:
   const std::unique_ptr<Devices> hardware_, software_;

@@ -63,8 +63,11 @@ const Service *newest(const std::vector<Service> &services, F fits) {
 Result<std::optional<AuthKey>> auth_key_of(const char *owner, const uint8_t *key, size_t size) {
   if (size == 0 && key == nullptr) return std::nullopt;
   if (size == FI_AV_AUTH_KEY)
-    return fail(FI_EINVAL, "%s.auth_key_size: cxi has no keys in address vectors (FI_AV_AUTH_KEY)",
-                owner);
+    return fail(
+        FI_EINVAL,
+        "%s.auth_key_size: FI_AV_AUTH_KEY is the size of the domain's key, and its auth_key "
+        "is NULL",
+        owner);
   if (key == nullptr || size != kAuthKeySize)
     return fail(FI_EINVAL,
                 "%s: an auth_key of cxi is a struct cxi_auth_key of %zu bytes (rdma/fi_cxi_ext.h), "
@@ -76,8 +79,24 @@ Result<std::optional<AuthKey>> auth_key_of(const char *owner, const uint8_t *key
   return AuthKey{.service = found.svc_id, .vni = found.vni};
 }
 
+bool has_vector_keys(const fi_info &info, uint32_t api_version) {
+  return sdk::has_auth_keys(api_version) && info.domain_attr != nullptr &&
+         info.domain_attr->auth_key_size == FI_AV_AUTH_KEY;
+}
+
 Result<std::optional<AuthKey>> auth_key_of(const fi_info &info, uint32_t api_version) {
   if (!sdk::has_auth_keys(api_version)) return std::nullopt;
+  if (has_vector_keys(info, api_version)) {
+    const fi_ep_attr *const ep = info.ep_attr;
+    const bool has_own =
+        ep != nullptr && (ep->auth_key != nullptr ||
+                          (ep->auth_key_size != 0 && ep->auth_key_size != FI_AV_AUTH_KEY));
+    if (!has_own && info.domain_attr->auth_key == nullptr) return std::nullopt;
+    return fail(FI_EINVAL,
+                "%s.auth_key: with FI_AV_AUTH_KEY the keys are those of address vectors "
+                "(fi_av_insert_auth_key); make it NULL",
+                has_own ? "ep_attr" : "domain_attr");
+  }
   std::optional<AuthKey> of_domain, of_endpoint;
   if (const fi_domain_attr *const domain = info.domain_attr; domain != nullptr) {
     WEFT_TRY(of_domain, auth_key_of("domain_attr", domain->auth_key, domain->auth_key_size));

@@ -37,6 +37,9 @@ struct AuthKey {
 
 // What an attribute has. `owner` ("domain_attr") is for the words of FI_EINVAL.
 Result<std::optional<AuthKey>> auth_key_of(const char *owner, const uint8_t *key, size_t size);
+// Whether the domain's address vectors are to have keys (FI_AV_AUTH_KEY): then the domain and its
+// endpoints have none of their own.
+bool has_vector_keys(const fi_info &info, uint32_t api_version);
 // Of a domain's attribute or the endpoint's. If both have one they must agree.
 Result<std::optional<AuthKey>> auth_key_of(const fi_info &info, uint32_t api_version);
 Result<void> put_auth_key(fi_info &info, const AuthKey &key);  // into the domain's attribute

@@ -45,6 +45,7 @@ inline constexpr uint64_t kHasData = uint64_t{1} << 59;
 inline constexpr uint64_t kTagged = uint64_t{1} << 60;
 inline constexpr uint64_t kMatchComplete = uint64_t{1} << 61;  // of a short one
 inline constexpr uint64_t kControl = uint64_t{1} << 63;
+inline constexpr unsigned kVniShift = 48;  // of FI_PROTO_CXI_RNR
 
 // What stands where in the match bits of messages, by the protocol of the endpoint.
 struct Protocol {
@@ -52,7 +53,8 @@ struct Protocol {
   Index index = kReceiveIndex;
   unsigned tag_bits = kTagBits;
   uint64_t tagged = kTagged, has_data = kHasData;
-  uint64_t constant = 0;  // of all messages
+  uint64_t constant = 0;    // of all messages
+  bool marks_vnis = false;  // each message has its VNI, and a receive takes those of any
 
   static constexpr Protocol rnr(Vni vni) {
     return {.is_rnr = true,
@@ -60,7 +62,13 @@ struct Protocol {
             .tag_bits = 40,
             .tagged = uint64_t{1} << 47,
             .has_data = uint64_t{1} << 46,
-            .constant = uint64_t{vni} << 48};
+            .constant = uint64_t{vni} << kVniShift};
+  }
+  // Of an endpoint that is in several VNIs.
+  static constexpr Protocol rnr_of_vnis() {
+    Protocol own = rnr(0);
+    own.marks_vnis = true;
+    return own;
   }
   constexpr uint64_t tag_mask() const { return (uint64_t{1} << tag_bits) - 1; }
   // Of a receive. What it does not look at comes with the user's ignore bits on top.
@@ -68,8 +76,12 @@ struct Protocol {
     return constant | (is_tagged ? tagged | tag : 0);
   }
   constexpr uint64_t ignored(bool is_tagged) const {
-    const uint64_t fixed = is_rnr ? uint64_t{0xffff} << 48 : kControl;
+    const uint64_t fixed = marks_vnis ? 0 : is_rnr ? uint64_t{0xffff} << kVniShift : kControl;
     return ~(fixed | tagged | (is_tagged ? tag_mask() : 0));
+  }
+  // Of a message to a peer in this VNI.
+  constexpr uint64_t sent(bool is_tagged, uint64_t tag, Vni vni) const {
+    return wanted(is_tagged, tag) | (marks_vnis ? uint64_t{vni} << kVniShift : 0);
   }
   constexpr uint64_t tag_of(uint64_t bits) const { return bits & tagged ? bits & tag_mask() : 0; }
 };

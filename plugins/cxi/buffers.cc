@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "plugins/cxi/bits.h"
+#include "plugins/cxi/device_memory.h"
 
 namespace weft::cxi {
 namespace {
@@ -12,6 +13,16 @@ namespace {
 constexpr size_t kMaxBuffers = 0x3fff;  // of the numbers from first_id on
 
 }  // namespace
+
+Buffers::~Buffers() {
+  for (const std::unique_ptr<Buffer> &buffer : buffers_)
+    if (buffer != nullptr) let_go(*buffer);
+}
+
+// Devices copy faster from memory that is registered with them.
+void Buffers::let_go(Buffer &buffer) {
+  if (ports_.devices != nullptr) ports_.devices->unregister_host(buffer.bytes.get());
+}
 
 Buffers::Buffer *Buffers::take() {
   if (!idle_.empty()) {
@@ -25,14 +36,15 @@ Buffers::Buffer *Buffers::take() {
   auto buffer = std::make_unique<Buffer>();
   buffer->bytes.reset(new (std::nothrow) uint8_t[options_.size]);
   if (buffer->bytes == nullptr) return nullptr;
+  if (ports_.devices != nullptr) ports_.devices->register_host(buffer->bytes.get(), options_.size);
   buffer->id = uint16_t(options_.first_id + number);
   by_start_[buffer->start()] = buffer.get();
   if (number == buffers_.size()) buffers_.emplace_back();
   return (buffers_[number] = std::move(buffer)).get();
 }
 
-bool Buffers::link(Portal &portal) {
-  while (is_short()) {
+bool Buffers::link(Portal &portal, bool one) {
+  while (is_short() && !(one && linked_ != 0)) {
     Buffer *const buffer = take();
     if (buffer == nullptr) return false;
     buffer->is_linked = true;
@@ -47,6 +59,8 @@ bool Buffers::link(Portal &portal) {
                 .min_free = options_.longest};
     entry.op_put = entry.manage_local = true;
     entry.link_disable = entry.unlink_disable = true;
+    // One that was refused before stands in nobody's way.
+    entry.restart_sequence = options_.list == List::kPriority;
     portal.append(options_.list, entry);
   }
   return true;
@@ -81,6 +95,7 @@ void Buffers::settle(Buffer &buffer) {
   if (buffer.is_linked || buffer.released != buffer.filled) return;
   if (options_.cached == 0 || idle_.size() < options_.cached) return idle_.push_back(&buffer);
   by_start_.erase(buffer.start());
+  let_go(buffer);
   buffers_[size_t(buffer.id - options_.first_id)].reset();
 }
 

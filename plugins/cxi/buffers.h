@@ -35,9 +35,12 @@ struct BufferOptions {
 class Buffers {
  public:
   Buffers(const Ports &ports, const BufferOptions &options) : ports_(ports), options_(options) {}
+  ~Buffers();
+  Buffers(const Buffers &) = delete;
+  Buffers &operator=(const Buffers &) = delete;
 
-  // Gives the NIC as many as it is to have. False: there is no memory.
-  bool link(Portal &portal);
+  // Gives the NIC as many as it is to have; `one`: or one. False: there is no memory.
+  bool link(Portal &portal, bool one = false);
   // Does it have the right number?
   bool is_short() const { return linked_ < options_.linked; }
   // The NIC has filled it, up to `end`. link() follows.
@@ -57,6 +60,7 @@ class Buffers {
   };
   Buffer *take();
   void settle(Buffer &buffer);
+  void let_go(Buffer &buffer);  // of its memory
 
   const Ports &ports_;
   const BufferOptions options_;

@@ -131,7 +131,18 @@ ssize_t CxiEndpoint::start(const CollectiveCall &call, bool report) {
   const sdk::Guard guard(lock());
   if (!enabled()) return -FI_EOPBADSTATE;
   if (!collectives_.is_open()) return -FI_EOPNOTSUPP;
-  return collectives_.start(call, report);
+  if (ports_.devices == nullptr || call.operand == nullptr || call.flags & FI_CXI_PRE_REDUCED)
+    return collectives_.start(call, report);
+  // An operand in memory of a device is copied; how much of it counts is seen there.
+  const sdk::HmemPlace place = ports_.devices->find(call.operand, 1, nullptr);
+  if (!place) return collectives_.start(call, report);
+  uint8_t operand[kMaxOperand] = {};
+  if (!sdk::hmem_copy(operand, nullptr, call.operand, &place,
+                      std::min(place.bytes, sizeof operand)))
+    return -FI_EFAULT;
+  CollectiveCall here = call;
+  here.operand = operand;
+  return collectives_.start(here, report);
 }
 
 ssize_t CxiEndpoint::barrier(fi_addr_t group, void *context) {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "plugins/cxi/bits.h"
+#include "plugins/cxi/device_memory.h"
 #include "plugins/cxi/endpoint.h"
 #include "plugins/cxi/transmit.h"
 
@@ -110,7 +111,7 @@ Result<void> Collectives::open() {
                         {.places = kArrivals + kPackets, .reserved = kPackets, .waits = true}));
   WEFT_TRY(queue_, ports_.lni->transmit_queue(kPackets, ports_.profile));
   WEFT_TRY(portal_, ports_.lni->portal({.is_matching = true}, *events_));
-  WEFT_CHECK(portal_->map(*ports_.endpoint, kCollectiveIndex));
+  WEFT_CHECK(ports_.map(*portal_, kCollectiveIndex));
   buffers_ = std::make_unique<Buffers>(ports_, BufferOptions{.list = List::kPriority,
                                                              .size = kPacketBuffer,
                                                              .linked = 2,
@@ -179,7 +180,7 @@ Result<GroupPlace> Collectives::place_of(sdk::Av &av, const sdk::AvSet &set, boo
     if (!known)
       return fail(FI_EINVAL, "member %llu of the set is not in the address vector any more",
                   (unsigned long long)member);
-    place.peers.push_back(peer_of(*known).key());
+    place.peers.push_back(peer_of(*known).in(0).key());
   }
   cxip_comm_key key{};
   const auto bytes = set.communication_key();
@@ -211,7 +212,7 @@ Result<GroupPlace> Collectives::place_of(sdk::Av &av, const sdk::AvSet &set, boo
     return fail(FI_EINVAL, "the set's comm_key names member %u; the set has %zu",
                 std::max(place.root, place.rank), members);
   place.membership = Groups::membership_of(place.peers, place.root, by_rank);
-  const uint64_t own = Peer{ports_.nid, ports_.endpoint->pid()}.key();
+  const uint64_t own = Peer{ports_.nid, ports_.pid()}.key();
   if (!by_rank) {
     WEFT_CHECK(find_own_rank(place));
   } else if (std::ranges::any_of(place.peers, [&](uint64_t peer) { return peer != own; })) {
@@ -221,7 +222,7 @@ Result<GroupPlace> Collectives::place_of(sdk::Av &av, const sdk::AvSet &set, boo
 }
 
 Result<void> Collectives::find_own_rank(GroupPlace &place) const {
-  const uint64_t own = Peer{ports_.nid, ports_.endpoint->pid()}.key();
+  const uint64_t own = Peer{ports_.nid, ports_.pid()}.key();
   const auto found = std::ranges::find(place.peers, own);
   if (found == place.peers.end())
     return fail(FI_EINVAL, "the endpoint's own address is not in the set");
@@ -275,6 +276,13 @@ void Collectives::look() {
   schedule();
 }
 
+// False: it is memory of a device, which fails.
+bool Collectives::put_result(void *to, const uint8_t *bytes, size_t count) const {
+  sdk::HmemPlace place;
+  if (ports_.devices != nullptr) place = ports_.devices->find(to, count, nullptr);
+  return sdk::hmem_copy(to, place.or_null(), bytes, nullptr, count);
+}
+
 void Collectives::report(GroupOutput::Ended &one) {
   const auto found = groups_.find(one.group);
   if (found == groups_.end()) return;
@@ -289,8 +297,8 @@ void Collectives::report(GroupOutput::Ended &one) {
   uint8_t bytes[kMaxOperand];
   if (result.failure < Failure::kMismatch) {
     result.write(bytes);  // may find a failure
-    if (operation.result != nullptr)
-      std::copy_n(bytes, operation.bytes, static_cast<uint8_t *>(operation.result));
+    if (operation.result != nullptr && !put_result(operation.result, bytes, operation.bytes))
+      result.failure = Failure::kOther;
   }
   if (result.failure != Failure::kNone) {
     counters_.collectives_failed.add();
@@ -365,6 +373,8 @@ bool Collectives::read_events() {
       on_answer(*reinterpret_cast<Message *>(event.user_ptr), event.rc);
     else if (event.type == EventType::kPut && event.rc == Rc::kOk)
       on_arrived(event);
+    else if (event.type == EventType::kLink && event.rc != Rc::kOk)
+      on_refused(event);
   }
   if (taken == 0) return false;
   events_->ack(taken);
@@ -380,11 +390,17 @@ bool Collectives::linger() {
 void Collectives::on_arrived(const Event &event) {
   const auto *const bytes = reinterpret_cast<const uint8_t *>(event.start);
   if (const auto packet = GroupPacket::parse({bytes, event.mlength}))
-    protocol_->on_packet(sdk::now_ns(), Peer::of(event.initiator).key(), *packet);
+    protocol_->on_packet(sdk::now_ns(), Peer::of(event.initiator, 0).key(), *packet);
   if (event.auto_unlinked) buffers_->on_full(event.buffer_id, event.start + event.mlength);
   buffers_->release(event.start, event.mlength);
   // Without memory for another one senders try again, and so does the next packet.
   (void)buffers_->link(*portal_);
+}
+
+// The NIC has no list entry for a buffer now: senders try again, and so do we.
+void Collectives::on_refused(const Event &event) {
+  buffers_->on_refused(event.buffer_id);
+  link_at_ = sdk::now_ns() + settings_.fc_retry_ns + 1;
 }
 
 void Collectives::post_again(uint64_t now) {
@@ -402,6 +418,7 @@ void Collectives::post_again(uint64_t now) {
 
 void Collectives::schedule() {
   uint64_t next = protocol_->deadline();
+  if (link_at_ != 0 && (next == 0 || link_at_ < next)) next = link_at_;
   for (const Message &message : messages_)
     if (message.at != 0 && (next == 0 || message.at < next)) next = message.at;
   engine_.set_deadline(*this, next);
@@ -410,6 +427,10 @@ void Collectives::schedule() {
 void Collectives::on_deadline() {
   const uint64_t now = sdk::now_ns();
   post_again(now);
+  if (link_at_ != 0 && now >= link_at_) {
+    link_at_ = 0;
+    (void)buffers_->link(*portal_);
+  }
   protocol_->on_time(now);
   look();
 }

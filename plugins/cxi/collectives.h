@@ -124,9 +124,11 @@ class Collectives final : private sdk::Handler {
   CollectiveGroup *find(fi_addr_t address) const;
   void look();  // sends and reports what the groups have to say
   void report(GroupOutput::Ended &one);
+  bool put_result(void *to, const uint8_t *bytes, size_t count) const;
   void report_join(CollectiveGroup &group, Failure failure);
   void post(Message &message);
   void on_arrived(const Event &event);
+  void on_refused(const Event &event);
   void on_answer(Message &message, Rc rc);
   void post_again(uint64_t now);
   void schedule();
@@ -144,6 +146,7 @@ class Collectives final : private sdk::Handler {
   std::unique_ptr<Portal> portal_;
   std::unique_ptr<Buffers> buffers_;
   std::unique_ptr<Groups> protocol_;
+  uint64_t link_at_ = 0;                          // when buffers are offered to the NIC again
   std::map<uint64_t, CollectiveGroup *> groups_;  // by the numbers of the protocol
   std::list<Message> messages_, spare_;
   GroupOutput output_;

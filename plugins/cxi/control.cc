@@ -23,31 +23,35 @@ Result<void> Control::open(bool waits) {
   WEFT_TRY(events_,
            ports_.lni->event_queue(
                {.places = settings_.control_events(), .reserved = kControlQueue, .waits = waits}));
-  WEFT_TRY(queue_, ports_.lni->transmit_queue(kControlQueue, ports_.profile));
+  WEFT_CHECK(queue_.open(*ports_.lni, kControlQueue, ports_.profile));
   const PortalOptions options{.is_matching = true};
   WEFT_TRY(writes_, ports_.lni->portal(options, *events_));
   WEFT_TRY(reads_, ports_.lni->portal(options, *events_));
-  WEFT_CHECK(writes_->map(*ports_.endpoint, kWriteIndex));
-  WEFT_CHECK(reads_->map(*ports_.endpoint, kReadIndex));
+  WEFT_CHECK(ports_.map(*writes_, kWriteIndex));
+  WEFT_CHECK(ports_.map(*reads_, kReadIndex));
   writes_->set_state(PortalState::kEnabled, kIgnoreDrops);
   reads_->set_state(PortalState::kEnabled, kIgnoreDrops);
   Entry entry{.buffer_id = kControlBuffer, .match_bits = kControl, .ignore_bits = ~kControl};
   entry.op_put = true;
-  entry.link_disable = entry.unlink_disable = true;
-  writes_->append(List::kPriority, entry);
-  return {};
+  entry.unlink_disable = true;
+  append(*writes_, entry);
+  return linked("what peers tell about flow control");
 }
 
 void Control::close() {
   engine_.set_deadline(*this, 0);
   reads_.reset();
   writes_.reset();
-  queue_.reset();
+  queue_.close();
   events_.reset();
   messages_.clear();
 }
 
 // ---- regions ----
+
+Result<void> Control::linked(const char *what) {
+  return links_.wait(what, *writes_, [this] { return read_events(); });
+}
 
 Result<uint16_t> Control::add(WindowUser &user) {
   if (free_.empty()) {
@@ -82,8 +86,8 @@ void Control::send(Message &message) {
   put.eq = events_.get();
   put.user_ptr = reinterpret_cast<uintptr_t>(&message);
   message.at = 0;
-  if (queue_->post(put) != 0) return on_answer(message, Rc::kNoSpace);
-  queue_->flush();
+  if (queue_.post(put, message.peer.vni) != 0) return on_answer(message, Rc::kNoSpace);
+  queue_.flush();
 }
 
 void Control::on_answer(Message &message, Rc rc) {
@@ -125,8 +129,10 @@ bool Control::read_events() {
     ++taken;
     if (event.type == EventType::kAck) {
       on_answer(*reinterpret_cast<Message *>(event.user_ptr), event.rc);
+    } else if (event.type == EventType::kLink) {
+      links_.on_link(event);
     } else if (event.portal == nullptr || event.type == EventType::kStateChange ||
-               event.type == EventType::kLink || event.type == EventType::kUnlink) {
+               event.type == EventType::kUnlink) {
       continue;
     } else if (event.type == EventType::kPut && event.match_bits & kControl) {
       on_control(event);
@@ -140,7 +146,7 @@ bool Control::read_events() {
 
 void Control::on_control(const Event &event) {
   const ControlBits control = ControlBits::of(event.match_bits);
-  const Peer peer = Peer::of(event.initiator);
+  const Peer peer = Peer::of(event.initiator, event.vni);
   switch (control.type) {
     case ControlType::kNotify:
       return inbox_.on_notify(peer, control.drops);

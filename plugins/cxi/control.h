@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "plugins/cxi/bits.h"
+#include "plugins/cxi/links.h"
 #include "plugins/cxi/ports.h"
 #include "plugins/cxi/settings.h"
 
@@ -54,6 +55,10 @@ class Control final : private sdk::Handler {
   Portal &writes() { return *writes_; }
   Portal &reads() { return *reads_; }
   EventQueue &events() { return *events_; }
+  // `portal`: one of the above, or one whose events are ours.
+  void append(Portal &portal, const Entry &entry) { links_.append(portal, entry); }
+  // Whether the NIC has had a place for all of them. `what`: for whom.
+  Result<void> linked(const char *what);
   Result<uint16_t> add(WindowUser &user);  // a buffer_id
   void remove(uint16_t buffer_id);
 
@@ -80,8 +85,9 @@ class Control final : private sdk::Handler {
   Transmit &transmit_;
   Inbox &inbox_;
   std::unique_ptr<EventQueue> events_;
-  std::unique_ptr<TransmitQueue> queue_;
+  VniQueue queue_;
   std::unique_ptr<Portal> writes_, reads_;
+  Links links_;
   std::list<Message> messages_;
   std::vector<WindowUser *> users_;
   std::deque<uint16_t> free_;  // in the order of their last use: events may still name them

@@ -52,6 +52,12 @@ Options with_key(uint32_t service, uint16_t vni, uint64_t caps = 0) {
   return options;
 }
 
+Options with_endpoint_key(uint32_t service, uint16_t vni) {
+  Options options;
+  options.auth_key = bytes_of(service, vni);
+  return options;
+}
+
 // What a launcher has.
 class Launcher {
  public:
@@ -159,7 +165,9 @@ TEST(CxiService, AKeyThatIsNotGoodIsRefused) {
   Options options;
   options.domain_auth_key = "four";
   EXPECT_FALSE(find_info(options));
-  EXPECT_FALSE(ask([](fi_info &hints) { hints.domain_attr->auth_key_size = FI_AV_AUTH_KEY; }));
+  EXPECT_FALSE(ask([](fi_info &hints) { hints.domain_attr->auth_key_size = FI_AV_AUTH_KEY; },
+                   with_endpoint_key(1, 10)))
+      << "the keys are those of address vectors";
   EXPECT_EQ(open_domain(bytes_of(1, 10)), 0);
   EXPECT_EQ(open_domain(bytes_of(1, 20)), -FI_EINVAL);
   EXPECT_EQ(open_domain(bytes_of(0, 10)), -FI_EINVAL);
@@ -194,6 +202,41 @@ TEST(CxiService, AnEndpointHasTheKeyOfItsDomain) {
   }
   info->ep_attr->auth_key = nullptr;
   info->ep_attr->auth_key_size = 0;
+}
+
+TEST(CxiService, KeysOfAVectorSayTheService) {
+  OWN_SERVICES();
+  Launcher launcher;
+  const uint32_t own = launcher.create({}, {30, 31}), newest = launcher.create({}, {40});
+  Options options;
+  options.vector_keys = {bytes_of(own, 30), bytes_of(own, 31)};
+  options.caps |= FI_RMA;
+  {
+    Net net(2, options);
+    net.exchange(0, 1, 100000);
+    net.exchange(1, 0);
+    EXPECT_EQ(launcher.show(own).processes, 1u);
+    EXPECT_EQ(launcher.show(newest).processes, 0u);
+    const std::string other = bytes_of(newest, 40);
+    fi_addr_t handle = FI_ADDR_NOTAVAIL;
+    EXPECT_EQ(fi_av_insert_auth_key(net[0].av, other.data(), other.size(), &handle, 0), -FI_EINVAL)
+        << "a domain has one service";
+  }
+  // Not while there are counters of the service that was found.
+  options.vector_keys.resize(1);
+  const Info info = find_info(options, FI_SOURCE);
+  ASSERT_TRUE(info);
+  Application app(options);
+  app.open_fabric(info.get());
+  fi_av_attr attr{};
+  must(fi_av_open(app.domain, &attr, app.av.out(), nullptr));
+  fid_cntr *counter = nullptr;
+  must(fi_cntr_open(app.domain, nullptr, &counter, nullptr));
+  const std::string &key = options.vector_keys[0];
+  fi_addr_t handle = FI_ADDR_NOTAVAIL;
+  EXPECT_EQ(fi_av_insert_auth_key(app.av, key.data(), key.size(), &handle, 0), -FI_EBUSY);
+  must(fi_close(&counter->fid));
+  EXPECT_EQ(fi_av_insert_auth_key(app.av, key.data(), key.size(), &handle, 0), 0);
 }
 
 // ---- the key of who gives none ----

@@ -86,6 +86,37 @@ TEST(Cxi, TheNicSaysWhatItIs) {
   EXPECT_STREQ(info->nic->device_attr->device_id, over_libcxi ? "Cassini" : "software NIC");
   EXPECT_STREQ(info->nic->device_attr->driver, over_libcxi ? "cxi_core" : "software");
   EXPECT_EQ(info->nic->link_attr->state, FI_LINK_UP);
+  EXPECT_EQ(info->nic->bus_attr->bus_type, over_libcxi ? FI_BUS_PCI : FI_BUS_UNKNOWN);
+  EXPECT_EQ(info->nic->device_attr->vendor_id != nullptr, over_libcxi);
+  const auto &own = *static_cast<cxip_nic_attr *>(info->nic->prov_attr);
+  EXPECT_EQ(own.version, uint32_t(FI_CXI_NIC_ATTR_VER));
+  EXPECT_EQ(own.addr, 1u);
+  EXPECT_EQ(own.default_rgroup_id, 1u);
+  EXPECT_EQ(own.default_vni, 10u);
+}
+
+// Each copy of an info has its own, which can be read anew.
+TEST(Cxi, TheAttributesOfANicAreReadAnew) {
+  Info info = ask();
+  ASSERT_TRUE(info && info->nic);
+  const Info copy(fi_dupinfo(info.get()));
+  info.reset();
+  ASSERT_TRUE(copy && copy->nic);
+  EXPECT_STREQ(copy->nic->device_attr->name, "cxi0");
+  EXPECT_EQ(static_cast<cxip_nic_attr *>(copy->nic->prov_attr)->addr, 1u);
+  fid *const nic = &copy->nic->fid;
+  const bool over_libcxi = std::getenv("FI_CXI_LIBCXI") != nullptr;
+  if (over_libcxi) setenv("WEFT_FAKECXI_LINK", "0", 1);
+  EXPECT_EQ(fi_control(nic, FI_OPT_CXI_NIC_REFRESH_ATTR, nullptr), 0);
+  EXPECT_EQ(copy->nic->link_attr->state, over_libcxi ? FI_LINK_DOWN : FI_LINK_UP);
+  unsetenv("WEFT_FAKECXI_LINK");
+  EXPECT_EQ(fi_control(nic, FI_OPT_CXI_NIC_REFRESH_ATTR, nullptr), 0);
+  EXPECT_EQ(copy->nic->link_attr->state, FI_LINK_UP);
+  EXPECT_EQ(fi_control(nic, FI_DUP, nullptr), -FI_EINVAL);
+  EXPECT_EQ(fi_control(nic, FI_ENABLE, nullptr), -FI_ENOSYS);
+  char text[16];
+  EXPECT_EQ(nic->ops->tostr(nic, text, sizeof text), 0);
+  EXPECT_EQ(std::string(text), over_libcxi ? "nic: cxi0, Cass" : "nic: cxi0, soft") << "cut";
 }
 
 TEST(Cxi, ThousandPidsWouldBeTooMany) {

@@ -176,17 +176,30 @@ int DeferredWork::post(Transmit &transmit, Transmit::Op &op) {
   op.completion = queueing.completion;
   op.writes_back = (flags_of(*queueing.work) & FI_CXI_CNTR_WB) != 0;
   if (op.completion != nullptr) op.completion->users.fetch_add(1);
+  transmit.count_in_nic(op, op.completion);
   item.trigger.transfer = op.transfer;
   const int rc = post(item);
   if (rc != 0 && op.completion != nullptr) op.completion->users.fetch_sub(1);
   return rc;
 }
 
-Result<void> DeferredWork::open() {
+Result<void> DeferredWork::open(Lni &lni, Vni vni) {
   const DeviceFacts &facts = domain_.device().facts();
-  WEFT_TRY(events_, domain_.lni().event_queue({.places = facts.max_triggered + 16, .waits = true}));
-  WEFT_TRY(queue_, domain_.lni().trigger_queue({.vni = domain_.vni()}));
+  WEFT_TRY(std::unique_ptr<EventQueue> events,
+           lni.event_queue({.places = facts.max_triggered + 16, .waits = true}));
+  WEFT_TRY(std::unique_ptr<TriggerQueue> queue, lni.trigger_queue({.vni = vni}));
+  queues_.clear();
+  queues_[vni] = std::move(queue);
+  events_ = std::move(events);
   return {};
+}
+
+Result<TriggerQueue *> DeferredWork::queue_for(Vni vni) {
+  std::unique_ptr<TriggerQueue> &queue = queues_[vni];
+  if (queue == nullptr) {
+    WEFT_TRY(queue, domain_.lni().trigger_queue({.vni = vni}));
+  }
+  return queue.get();
 }
 
 // An operation on a counter takes two commands, as command() says.
@@ -212,15 +225,20 @@ int DeferredWork::post(const Work &work) {
 
 // Where the NIC changes a counter by itself, an event tells of it.
 int DeferredWork::command(const Work &work) {
+  const auto queue = queue_for(work.op != nullptr ? work.op->profile.vni : domain_.vni());
+  if (!queue) {
+    WEFT_WARN(domain_.instance(), FI_LOG_DOMAIN, "%s", queue.error().text.c_str());
+    return -queue.error().code;
+  }
   if (work.target != nullptr) {
     Trigger tell;
     tell.counter = work.trigger.counter;
     tell.threshold = work.trigger.threshold;
     tell.kind = Trigger::Kind::kEvent;
     tell.eq = events_.get();
-    if (const int rc = queue_->post(tell); rc != 0) return rc;
+    if (const int rc = (*queue)->post(tell); rc != 0) return rc;
   }
-  return queue_->post(work.trigger);
+  return (*queue)->post(work.trigger);
 }
 
 void DeferredWork::read_events() {
@@ -288,7 +306,14 @@ int DeferredWork::flush(fid_cntr *triggering) {
 void DeferredWork::forget(const Transmit &transmit) {
   if (works_.empty()) return;
   drop_if([&](const Work &one) { return one.transmit == &transmit; });
-  works_.remove_if([&](const Work &one) { return one.transmit == &transmit; });
+}
+
+void DeferredWork::abandon(const Transmit &transmit) {
+  works_.remove_if([&](const Work &one) {
+    if (one.transmit != &transmit) return false;
+    if (one.op->completion != nullptr) one.op->completion->users.fetch_sub(1);
+    return true;
+  });
 }
 
 void DeferredWork::forget(const NicCounter &counter) {

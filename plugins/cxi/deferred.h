@@ -22,6 +22,7 @@
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 
 #include "plugins/cxi/transmit.h"
@@ -41,7 +42,8 @@ class DeferredWork {
   int cancel(const fi_deferred_work &work);
   int flush(fid_cntr *triggering);  // null: of all counters
 
-  Result<void> open();
+  // Its queues, in place of those that it has had; no work may be under way.
+  Result<void> open(Lni &lni, Vni vni);
   void read_events();
   EventQueue &events() { return *events_; }
 
@@ -51,7 +53,9 @@ class DeferredWork {
   // -FI_ENOSPC: the NIC has no triggered command left.
   int post(Transmit &transmit, Transmit::Op &op);
   void on_done(const Transmit::Op &op);
+  // Takes back what has not fired; abandon(): what has ends with the endpoint, and nobody is told.
   void forget(const Transmit &transmit);
+  void abandon(const Transmit &transmit);
   void forget(const NicCounter &counter);
 
  private:
@@ -76,6 +80,7 @@ class DeferredWork {
   int post(const Work &work);
   bool is_at_limit(const Work &work) const;
   int command(const Work &work);
+  Result<TriggerQueue *> queue_for(Vni vni);
   // Takes back those for which `ends` holds and that have not fired. How many.
   template <class F>
   size_t drop_if(F ends);
@@ -83,7 +88,7 @@ class DeferredWork {
   static thread_local const Queueing *queueing_;
   Domain &domain_;
   std::unique_ptr<EventQueue> events_;
-  std::unique_ptr<TriggerQueue> queue_;
+  std::map<Vni, std::unique_ptr<TriggerQueue>> queues_;
   std::list<Work> works_;
 };
 

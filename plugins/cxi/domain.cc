@@ -20,17 +20,20 @@
 namespace weft::cxi {
 namespace {
 
-constexpr uint32_t kBurst = 64;      // operations that wait for progress, at most
-constexpr size_t kOwnTriggered = 8;  // of a service, which stay free (fi_cxi.7)
-constexpr size_t kFewEntries = 32;   // two endpoints have hardly any left for messages
+constexpr unsigned kReadsOfATurn = 32;  // that find nothing: about 30 us
+constexpr uint32_t kBurst = 64;         // operations that wait for progress, at most
+constexpr size_t kOwnTriggered = 8;     // of a service, which stay free (fi_cxi.7)
+constexpr size_t kFewEntries = 32;      // two endpoints have hardly any left for messages
 
 // What the domain's attribute says, or what is found for this user.
 Result<AuthKey> key_for(Fabric &fabric, const fi_info &info, const Device &device,
                         const std::vector<Service> &services) {
   std::optional<AuthKey> given;
   if (sdk::has_auth_keys(fabric.api_version())) {
-    WEFT_TRY(given, auth_key_of("domain_attr", info.domain_attr->auth_key,
-                                info.domain_attr->auth_key_size));
+    WEFT_TRY(given, has_vector_keys(info, fabric.api_version())
+                        ? auth_key_of(info, fabric.api_version())
+                        : auth_key_of("domain_attr", info.domain_attr->auth_key,
+                                      info.domain_attr->auth_key_size));
   }
   if (given) return *given;
   if (services.empty())  // open_lni() says why
@@ -48,18 +51,25 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
       DomainCore(fabric.instance(), base(), settings, regions_),
       regions_(*this, (info.domain_attr->mr_mode & FI_MR_PROV_KEY) != 0),
       fabric_(fabric),
+      settings_(fabric.settings()),
       device_(std::move(device)),
       lni_(std::move(lni)),
-      key_(key) {
+      key_(key),
+      has_vector_keys_(cxi::has_vector_keys(info, fabric.api_version())) {
   shared().keeps_receives = true;
+  if (has_vector_keys_) shared().av_keys = &vector_keys_;
+  engine().yield_after(kReadsOfATurn);
   regions_.optimized = fabric.settings().optimized_mrs;
   regions_.match_events = fabric.settings().mr_match_events;
   regions_.key_cache = fabric.settings().prov_key_cache;
   sdk::fill_tables(*this);
 }
 
-const Settings &Domain::settings() const {
-  return fabric_.settings();
+// FI_HMEM.
+void Domain::use_devices(std::shared_ptr<const sdk::Hmem> hmem) {
+  devices_ = std::make_unique<const DeviceMemory>(std::move(hmem), regions_,
+                                                  !settings().disable_host_register);
+  shared().keeps_descriptors = true;  // they say whose memory a receive is
 }
 
 Counters &Domain::counters() {
@@ -76,23 +86,18 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   WEFT_TRY(std::unique_ptr<Lni> lni, device->open_lni(key.service));
   const auto settings =
       sdk::DomainSettings::of(info, fabric.api_version(), fabric.settings().cq_size, {});
+  std::shared_ptr<const sdk::Hmem> hmem;
+  if (settings.hmem) {
+    WEFT_TRY(hmem, fabric.hmem());
+  }
   auto *const domain = new (std::nothrow)
       Domain(fabric, settings, info, std::move(device), std::move(lni), key, context);
   if (domain == nullptr) return fail(FI_ENOMEM, "no memory for a domain");
+  if (hmem != nullptr) domain->use_devices(std::move(hmem));
   WEFT_INFO(fabric.instance(), FI_LOG_DOMAIN, "%s: service %u, VNI %u",
             domain->device_->facts().name.c_str(), key.service, key.vni);
-  if (const auto own = std::ranges::find(services, key.service, &Service::id);
-      own != services.end()) {
-    if (own->max_triggered > kOwnTriggered)
-      domain->deferred_depth_ = own->max_triggered - kOwnTriggered;
-    if (own->max_list_entries != 0 && own->max_list_entries < kFewEntries)
-      WEFT_WARN(fabric.instance(), FI_LOG_DOMAIN,
-                "%s: service %u has %zu list entries for all its processes: messages will wait for "
-                "each other, or for ever; use one with %zu or more",
-                domain->device_->facts().name.c_str(), key.service, own->max_list_entries,
-                kFewEntries);
-  }
-  Result<void> started = domain->deferred_.open();
+  domain->look_at_service(services);
+  Result<void> started = domain->deferred_.open(*domain->lni_, key.vni);
   // Nothing of the process is hidden from its own NIC.
   if (!started) {
   } else if (auto all = domain->lni_->map(0, UINT64_MAX, Lni::kRead | Lni::kWrite)) {
@@ -113,6 +118,49 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
     domain->telemetry_.push_back(domain->device_->telemetry(which));
   fabric.children.fetch_add(1);
   return domain;
+}
+
+void Domain::look_at_service(const std::vector<Service> &services) {
+  deferred_depth_ = 0;
+  const auto own = std::ranges::find(services, key_.service, &Service::id);
+  if (own == services.end()) return;
+  if (own->max_triggered > kOwnTriggered) deferred_depth_ = own->max_triggered - kOwnTriggered;
+  if (own->max_list_entries != 0 && own->max_list_entries < kFewEntries)
+    WEFT_WARN(instance(), FI_LOG_DOMAIN,
+              "%s: service %u has %zu list entries for all its processes: messages will wait for "
+              "each other, or for ever; use one with %zu or more",
+              device_->facts().name.c_str(), key_.service, own->max_list_entries, kFewEntries);
+}
+
+Result<void> Domain::take_service(const AuthKey &key) {
+  if (key.service == key_.service) {
+    has_keys_ = true;
+    return {};
+  }
+  if (has_keys_)
+    return fail(FI_EINVAL,
+                "fi_av_insert_auth_key: the key is of service %u, and others of the domain are of "
+                "service %u: a domain has one service; open another domain",
+                key.service, key_.service);
+  if (nic_counters != 0)
+    return fail(
+        FI_EBUSY,
+        "fi_av_insert_auth_key: the key is of service %u, and counters of the domain are of "
+        "service %u: insert the first key before counters are opened",
+        key.service, key_.service);
+  WEFT_TRY(std::unique_ptr<Lni> lni, device_->open_lni(key.service));
+  WEFT_TRY(const weft::cxi::Memory all, lni->map(0, UINT64_MAX, Lni::kRead | Lni::kWrite));
+  engine().remove_poller(*this);  // its descriptors change
+  const auto done = deferred_.open(*lni, key.vni);
+  if (done) {
+    lni_.swap(lni);
+    all_ = all;
+    key_ = key;
+    has_keys_ = true;
+    look_at_service(device_->services());
+  }
+  engine().add_poller(*this);
+  return done;
 }
 
 // FI_CXI_TELEMETRY.
@@ -137,6 +185,7 @@ int Domain::close() {
     engine().remove_poller(*this);
   }
   device_->push();
+  device_->settle();
   fabric_.children.fetch_sub(1);
   delete this;
   return 0;
@@ -215,6 +264,7 @@ int Domain::wait_fds(std::vector<int> &fds) {
 
 bool Domain::may_wait() {
   device_->push();
+  device_->settle();
   return deferred_.events().arm();
 }
 

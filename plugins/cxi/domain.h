@@ -28,10 +28,12 @@
 #include "plugins/cxi/collectives.h"
 #include "plugins/cxi/counters.h"
 #include "plugins/cxi/deferred.h"
+#include "plugins/cxi/device_memory.h"
 #include "plugins/cxi/extensions.h"
 #include "plugins/cxi/nic/device.h"
 #include "plugins/cxi/region.h"
 #include "plugins/cxi/settings.h"
+#include "plugins/cxi/vector_keys.h"
 
 namespace weft::cxi {
 
@@ -46,16 +48,27 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
  public:
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
 
-  const Settings &settings() const;
+  // The fabric's, but for what fi_control of this domain has changed.
+  const Settings &settings() const { return settings_; }
+  // With the lock held, while there is no endpoint.
+  Settings &settings_to_change() { return settings_; }
   Counters &counters();
   Device &device() { return *device_; }
   Lni &lni() { return *lni_; }
   weft::cxi::Memory all_memory() const { return all_; }
   const AuthKey &key() const { return key_; }
   Vni vni() const { return key_.vni; }
+  // FI_AV_AUTH_KEY: endpoints are in the VNIs of their address vector's keys.
+  bool has_vector_keys() const { return has_vector_keys_; }
+  // The first key says which service the domain has. FI_EBUSY: something of the NIC is open by the
+  // one that was found; FI_EINVAL: there are keys of that one. The lock is held.
+  Result<void> take_service(const AuthKey &key);
+  size_t nic_counters = 0;  // open ones
   // Triggered commands that all processes of the service may queue together.
   size_t deferred_depth() const { return deferred_depth_; }
   Regions &regions() { return regions_; }
+  // Null: a domain without FI_HMEM.
+  const DeviceMemory *devices() const { return devices_.get(); }
   DeferredWork &deferred() { return deferred_; }
 
   // ---- for endpoints; the lock is held ----
@@ -95,7 +108,9 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
          std::shared_ptr<Device> device, std::unique_ptr<Lni> lni, const AuthKey &key,
          void *context);
   ~Domain() = default;
+  void use_devices(std::shared_ptr<const sdk::Hmem> hmem);
   void log_telemetry();
+  void look_at_service(const std::vector<Service> &services);
 
   // sdk::Poller
   void on_poll() override;
@@ -106,12 +121,17 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   void on_flush() override { device_->push(); }
 
   Regions regions_;
+  std::unique_ptr<const DeviceMemory> devices_;
   Fabric &fabric_;
+  Settings settings_;
   const std::shared_ptr<Device> device_;
-  const std::unique_ptr<Lni> lni_;
+  std::unique_ptr<Lni> lni_;
   DeferredWork deferred_{*this};
   weft::cxi::Memory all_;
-  const AuthKey key_;
+  AuthKey key_;
+  bool has_keys_ = false;  // of its service, in address vectors
+  const bool has_vector_keys_;
+  VectorKeys vector_keys_{*this};
   size_t deferred_depth_ = 0;
   std::vector<CxiEndpoint *> endpoints_;
   std::vector<uint64_t> telemetry_;  // at its opening, of Settings::telemetry

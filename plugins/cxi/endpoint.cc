@@ -2,6 +2,8 @@
 // What an application asks an endpoint for, as commands of the NIC. endpoint_life.cc: the rest.
 #include "plugins/cxi/endpoint.h"
 
+#include <weft/sdk/log.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -23,7 +25,20 @@ ssize_t CxiEndpoint::find_peer(fi_addr_t address, Peer &peer) {
   const uint32_t index = av()->index_of(address);
   if (index == sdk::Av::kNone) return -FI_EINVAL;
   peer = peer_of(*av()->address(index));
+  if (!domain_.has_vector_keys())
+    peer = peer.in(ports_.profile.vni);
+  else if (!ports_.is_in(peer.vni))
+    return refuse_vni(peer.vni);
   return 0;
+}
+
+// The key of the address was not in the vector when the endpoint was enabled.
+ssize_t CxiEndpoint::refuse_vni(Vni vni) {
+  WEFT_WARN(instance(), FI_LOG_EP_DATA,
+            "an address has a key of VNI %u, which this endpoint is not in: it has the keys that "
+            "its address vector had at fi_enable; insert keys before it",
+            vni);
+  return -FI_EINVAL;
 }
 
 Transmit::Op *CxiEndpoint::prepare(void *context, uint64_t flags, bool report, uint64_t completion,
@@ -34,7 +49,7 @@ Transmit::Op *CxiEndpoint::prepare(void *context, uint64_t flags, bool report, u
   op->context = context;
   op->flags = completion;
   op->report = report;
-  op->profile = {ports_.profile.vni, path.traffic,
+  op->profile = {peer.vni, path.traffic,
                  flags & FI_CXI_HRP ? ProfileType::kHighRatePut : ProfileType::kDefault};
   op->transfer.to = {peer.nid, peer.pid, index};
   op->transfer.flush = (flags & kVisible) != 0;
@@ -42,22 +57,75 @@ Transmit::Op *CxiEndpoint::prepare(void *context, uint64_t flags, bool report, u
 }
 
 // Where an operation has its bytes: in the command, or in the application's buffer.
-void CxiEndpoint::take_bytes(Transmit::Op &op, const iovec *iov, size_t count, uint64_t length,
-                             bool inject, bool favour_inline) {
+ssize_t CxiEndpoint::take_bytes(Transmit::Op &op, const Buffer &buffer, bool inject,
+                                bool favour_inline) {
   Transfer &transfer = op.transfer;
-  op.length = length;
-  transfer.length = uint32_t(length);
-  const void *const bytes = count != 0 ? iov[0].iov_base : nullptr;
+  op.length = buffer.length;
+  op.is_inject = inject;
+  transfer.length = uint32_t(buffer.length);
+  const void *const bytes = buffer.count != 0 ? buffer.iov[0].iov_base : nullptr;
+  const bool is_short = favour_inline && buffer.length <= kMaxInlineUnrestricted;
+  if (ports_.devices != nullptr && buffer.length != 0) {
+    const void *const desc = buffer.desc != nullptr ? buffer.desc[0] : nullptr;
+    // What waits for a counter takes its bytes when it leaves.
+    if (const sdk::HmemPlace place = ports_.devices->find(bytes, buffer.length, desc))
+      return take_device_bytes(op, buffer, place,
+                               inject || (is_short && !DeferredWork::is_queueing()));
+  }
   if (inject) {
-    if (length != 0) std::memcpy(op.bytes, bytes, length);
+    if (buffer.length != 0) std::memcpy(op.bytes, bytes, buffer.length);
     transfer.inline_bytes = op.bytes;
-    op.is_inject = true;
-  } else if (favour_inline && length <= kMaxInlineUnrestricted && length != 0) {
+  } else if (is_short && buffer.length != 0) {
     transfer.inline_bytes = bytes;
   } else {
     transfer.memory = ports_.all;
     transfer.local = reinterpret_cast<uintptr_t>(bytes);
   }
+  return 0;
+}
+
+ssize_t CxiEndpoint::take_device_bytes(Transmit::Op &op, const Buffer &buffer,
+                                       const sdk::HmemPlace &place, bool in_command) {
+  Transfer &transfer = op.transfer;
+  const void *const bytes = buffer.iov[0].iov_base;
+  if (buffer.length > place.bytes) return -FI_EFAULT;  // the allocation ends before
+  if (in_command) {
+    transfer.inline_bytes = op.bytes;
+    return sdk::hmem_copy(op.bytes, nullptr, bytes, &place, buffer.length) ? 0 : -FI_EFAULT;
+  }
+  transfer.local = reinterpret_cast<uintptr_t>(bytes);
+  auto window = ports_.lni->map_device(transfer.local, buffer.length, buffer.access, place);
+  if (!window) return -window.error().code;
+  op.window = transfer.memory = *window;
+  return 0;
+}
+
+CxiEndpoint::Element::Element(const fi_ioc *ioc, size_t count, void *const *descs) {
+  for (size_t i = 0; i < count; ++i) {
+    if (ioc[i].count == 0) continue;
+    address = ioc[i].addr;
+    desc = descs != nullptr ? descs[i] : nullptr;
+    return;
+  }
+}
+
+ssize_t CxiEndpoint::take_value(void *out, const Element &element, size_t size) const {
+  sdk::HmemPlace place;
+  if (ports_.devices != nullptr) place = ports_.devices->find(element.address, size, element.desc);
+  return sdk::hmem_copy(out, nullptr, element.address, place.or_null(), size) ? 0 : -FI_EFAULT;
+}
+
+// Where a fetched value goes.
+ssize_t CxiEndpoint::place_result(Transmit::Op &op, const Element &element, size_t size) {
+  op.transfer.result_memory = ports_.all;
+  op.transfer.result = reinterpret_cast<uintptr_t>(element.address);
+  if (ports_.devices == nullptr) return 0;
+  const sdk::HmemPlace place = ports_.devices->find(element.address, size, element.desc);
+  if (!place) return 0;
+  auto window = ports_.lni->map_device(op.transfer.result, size, Lni::kWrite, place);
+  if (!window) return -window.error().code;
+  op.window = op.transfer.result_memory = *window;
+  return 0;
 }
 
 // A command that waits for a counter takes its bytes from memory.
@@ -67,7 +135,7 @@ ssize_t CxiEndpoint::defer(Transmit::Op &op, uint64_t flags) {
     transfer.memory = ports_.all;
     transfer.local = reinterpret_cast<uintptr_t>(bytes);
   }
-  op.peer = {transfer.to.nid, transfer.to.pid};
+  op.peer = {transfer.to.nid, transfer.to.pid, op.profile.vni};
   op.report = (flags & FI_COMPLETION) != 0;
   const int rc = domain_.deferred().post(transmit_, op);
   if (rc != 0) transmit_.give(op);
@@ -77,6 +145,7 @@ ssize_t CxiEndpoint::defer(Transmit::Op &op, uint64_t flags) {
 ssize_t CxiEndpoint::send_off(Transmit::Op &op, uint64_t flags) {
   if (DeferredWork::is_queueing()) return defer(op, flags);
   const bool report = op.report;
+  transmit_.count_in_nic(op, transmit_.counter_of(op));
   if (const ssize_t rc = transmit_.post(op, (flags & kFences) != 0); rc != 0) {
     transmit_.give(op);
     return rc;
@@ -112,16 +181,22 @@ ssize_t CxiEndpoint::start(const sdk::SendRequest &request, const Path &path) {
       prepare(request.context, request.flags, request.report, kind, peer, protocol_.index, path);
   if (op == nullptr) return -FI_EAGAIN;
   op->is_message = true;
-  const bool inject = (request.flags & FI_INJECT) != 0;
-  take_bytes(*op, request.iov, request.count, request.length, inject,
-             !settings().disable_non_inject_msg_idc);
-  MessageBits bits{protocol_.wanted(request.tagged, request.tag)};
+  const bool is_long = !protocol_.is_rnr && request.length > settings().max_eager();
+  const unsigned access = is_long ? Lni::kRead | Lni::kRemote : Lni::kRead;
+  if (const ssize_t rc =
+          take_bytes(*op, {request.iov, request.count, request.desc, request.length, access},
+                     (request.flags & FI_INJECT) != 0, !settings().disable_non_inject_msg_idc);
+      rc != 0) {
+    transmit_.give(*op);
+    return rc;
+  }
+  MessageBits bits{protocol_.sent(request.tagged, request.tag, peer.vni)};
   if (request.flags & FI_REMOTE_CQ_DATA) bits.bits |= protocol_.has_data;
   Transfer &transfer = op->transfer;
   bool numbered = true;
   if (protocol_.is_rnr) {
     // It goes as it is, and finds its receive or comes back.
-  } else if (request.length > settings().max_eager()) {
+  } else if (is_long) {
     numbered = transmit_.number_long(*op, request.tagged);
     transfer.op = Op::kRendezvousPut;
     transfer.eager_length = uint32_t(settings().rdzv_eager_size);
@@ -161,7 +236,14 @@ ssize_t CxiEndpoint::start(const sdk::RmaRequest &request, const Path &path) {
   if (op == nullptr) return -FI_EAGAIN;
   Transfer &transfer = op->transfer;
   const bool inject = request.write && (request.flags & FI_INJECT) != 0;
-  take_bytes(*op, request.iov, request.count, request.length, inject, request.write);
+  if (const ssize_t rc = take_bytes(*op,
+                                    {request.iov, request.count, request.desc, request.length,
+                                     request.write ? Lni::kRead : Lni::kWrite},
+                                    inject, request.write);
+      rc != 0) {
+    transmit_.give(*op);
+    return rc;
+  }
   transfer.op = request.write ? Op::kPut : Op::kGet;
   transfer.match_bits = at.match_bits;
   transfer.remote_offset = request.rma[0].addr;
@@ -171,17 +253,28 @@ ssize_t CxiEndpoint::start(const sdk::RmaRequest &request, const Path &path) {
   return send_off(*op, request.flags);
 }
 
+ssize_t CxiEndpoint::take_operands(Transmit::Op &op, const sdk::AtomicRequest &request,
+                                   const Amo &amo) {
+  ssize_t rc = 0;
+  if (!amo.has_no_operand)
+    rc = take_value(op.bytes, {request.operands, request.operand_count, request.operand_desc},
+                    amo.size);
+  if (rc == 0 && request.kind == sdk::AtomicKind::kCompare)
+    rc = take_value(op.transfer.operand2,
+                    {request.compares, request.compare_count, request.compare_desc}, amo.size);
+  else if (amo.is_write)
+    std::memcpy(op.transfer.operand2, op.bytes, amo.size);
+  if (rc == 0 && request.kind != sdk::AtomicKind::kWrite)
+    rc = place_result(op, {request.results, request.result_count, request.result_desc}, amo.size);
+  return rc;
+}
+
 ssize_t CxiEndpoint::start(const sdk::AtomicRequest &request, const Path &path) {
   const auto amo = domain_.atomic_of(request.kind, request.op, request.datatype);
   const bool pcie = (request.flags & FI_CXI_PCIE_AMO) != 0;
   if (!amo || (pcie && !domain_.has_pcie_atomic(request.kind, request.op, request.datatype)))
     return -FI_EOPNOTSUPP;
   if (request.elements != 1) return -FI_EMSGSIZE;
-  const auto first = [](const fi_ioc *ioc, size_t count) -> void * {
-    for (size_t i = 0; i < count; ++i)
-      if (ioc[i].count != 0) return ioc[i].addr;
-    return nullptr;
-  };
   const fi_rma_ioc *target = request.rma;
   while (target->count == 0) ++target;
   Peer peer;
@@ -206,16 +299,10 @@ ssize_t CxiEndpoint::start(const sdk::AtomicRequest &request, const Path &path) 
   transfer.length = uint32_t(amo->size);
   op->length = amo->size;
   std::memset(op->bytes, 0, 16);
-  if (!amo->has_no_operand)
-    std::memcpy(op->bytes, first(request.operands, request.operand_count), amo->size);
   transfer.inline_bytes = op->bytes;
-  if (request.kind == sdk::AtomicKind::kCompare)
-    std::memcpy(transfer.operand2, first(request.compares, request.compare_count), amo->size);
-  else if (amo->is_write)
-    std::memcpy(transfer.operand2, op->bytes, amo->size);
-  if (fetches) {
-    transfer.result_memory = ports_.all;
-    transfer.result = reinterpret_cast<uintptr_t>(first(request.results, request.result_count));
+  if (const ssize_t rc = take_operands(*op, request, *amo); rc != 0) {
+    transmit_.give(*op);
+    return rc;
   }
   op->is_inject = (request.flags & FI_INJECT) != 0;
   transfer.restricted =
@@ -236,7 +323,8 @@ int CxiEndpoint::compare_atomicvalid(enum fi_datatype datatype, enum fi_op op, s
 
 // A peer wrote to a region, with remote CQ data.
 void CxiEndpoint::on_remote_data(const Event &event) {
-  report_remote_write(event.mlength, event.header_data, sources_.number_of(event.initiator));
+  report_remote_write(event.mlength, event.header_data,
+                      sources_.number_of(Peer::of(event.initiator, event.vni)));
 }
 
 size_t CxiEndpoint::list_unexpected(fi_cq_tagged_entry *entries, size_t count, fi_addr_t *sources,

@@ -48,7 +48,7 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   Control &control_portals() { return control_; }
   Collectives &collectives() { return collectives_; }
   void push();  // what was given to the NIC
-  Endpoint &nic_endpoint() { return *ports_.endpoint; }
+  const Ports &ports() const { return ports_; }
   void add(Region &region) { regions_.push_back(&region); }
   void remove(Region &region) { std::erase(regions_, &region); }
   void on_remote_data(const Event &event);
@@ -101,6 +101,8 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
 
   // fi_ops_ep
   ssize_t cancel(void *context);
+  int getopt(int level, int name, void *value, size_t *length);
+  int setopt(int level, int name, const void *value, size_t length);
   ssize_t tx_size_left();
 
   // fi_ops
@@ -113,8 +115,12 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
  private:
   int set_value(const fi_fid_var *var);
   CxiEndpoint(Domain &domain, const fi_info &info, Pid pid, void *context);
+  static Result<void> check_own_key(const fi_info &info);
   ~CxiEndpoint() = default;
   Result<void> enable();
+  Result<void> claim_pid();
+  Result<std::vector<Vni>> hold_keys();
+  void release_keys();
   Result<void> open_portals();
   void close_portals();
   void linger();
@@ -123,11 +129,30 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
 
   const Settings &settings() const { return domain_.settings(); }
   ssize_t find_peer(fi_addr_t address, Peer &peer);
+  ssize_t refuse_vni(Vni vni);
   // Fills in what all operations have. Null: there is no room.
   Transmit::Op *prepare(void *context, uint64_t flags, bool report, uint64_t completion,
                         const Peer &peer, Index index, const Path &path);
-  void take_bytes(Transmit::Op &op, const iovec *iov, size_t count, uint64_t length, bool inject,
-                  bool favour_inline);
+  // A buffer of the application: one vector, or none.
+  struct Buffer {
+    const iovec *iov;
+    size_t count;
+    void *const *desc;
+    uint64_t length;
+    unsigned access;  // what the NIC does with it: Lni::kRead, ...
+  };
+  ssize_t take_bytes(Transmit::Op &op, const Buffer &buffer, bool inject, bool favour_inline);
+  ssize_t take_device_bytes(Transmit::Op &op, const Buffer &buffer, const sdk::HmemPlace &place,
+                            bool in_command);
+  // The first element of an atomic operation's vectors.
+  struct Element {
+    void *address = nullptr;
+    const void *desc = nullptr;
+    Element(const fi_ioc *ioc, size_t count, void *const *descs);
+  };
+  ssize_t take_value(void *out, const Element &element, size_t size) const;
+  ssize_t take_operands(Transmit::Op &op, const sdk::AtomicRequest &request, const Amo &amo);
+  ssize_t place_result(Transmit::Op &op, const Element &element, size_t size);
   ssize_t send_off(Transmit::Op &op, uint64_t flags);
   ssize_t defer(Transmit::Op &op, uint64_t flags);
 
@@ -140,6 +165,7 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   std::string source_address(const sdk::Message &message) override {
     return sources_.address_of_stranger(message.source);
   }
+  fi_addr_t source_key(const sdk::Message &message) override;
 
   // sdk::Poller, from fi_enable on
   void on_poll() override;
@@ -161,8 +187,10 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   Inbox inbox_;
   Control control_;
   Collectives collectives_;
+  sdk::HmemEndpointOptions hmem_options_;
   std::atomic<bool> feeds_eq_{false};  // readers of the event queue move it on
   std::vector<Region *> regions_;
+  std::vector<sdk::AuthKey> keys_;  // of the address vector, since fi_enable
 };
 
 }  // namespace weft::cxi

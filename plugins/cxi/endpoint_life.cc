@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "plugins/cxi/endpoint.h"
 #include "plugins/cxi/info.h"
@@ -29,6 +30,11 @@ CxiEndpoint::Path path_of(const fi_info &info) {
   return {sdk::order_of(info), traffic_of(tclass).value_or(TrafficClass::kBestEffort)};
 }
 
+Protocol protocol_of(const fi_info &info, const Domain &domain) {
+  if (!is_rnr(info)) return {};
+  return domain.has_vector_keys() ? Protocol::rnr_of_vnis() : Protocol::rnr(domain.vni());
+}
+
 bool wants_sources(const fi_info &info) {
   return info.caps & (FI_SOURCE | FI_SOURCE_ERR | FI_DIRECTED_RECV);
 }
@@ -46,7 +52,7 @@ CxiEndpoint::CxiEndpoint(Domain &domain, const fi_info &info, Pid pid, void *con
       domain_(domain),
       addr_format_(info.addr_format == FI_ADDR_OPX ? uint32_t(FI_ADDR_CXI) : info.addr_format),
       path_(path_of(info)),
-      protocol_(is_rnr(info) ? Protocol::rnr(domain.vni()) : Protocol()),
+      protocol_(protocol_of(info, domain)),
       wanted_pid_(pid),
       sources_(wants_sources(info)),
       transmit_(ports_, domain.engine(), tx(), domain.settings(), domain.counters(),
@@ -60,8 +66,21 @@ CxiEndpoint::CxiEndpoint(Domain &domain, const fi_info &info, Pid pid, void *con
   inbox_.set_control(control_);
   ports_.lni = &domain.lni();
   ports_.all = domain.all_memory();
+  ports_.devices = domain.devices();
   ports_.nid = domain.device().facts().nid;
+  ports_.counts_successes_alone = domain.device().facts().counts_successes_alone;
   ports_.profile = {.vni = domain.vni(), .traffic = path_.traffic};
+}
+
+// Of an endpoint with the keys of its address vector.
+Result<void> CxiEndpoint::check_own_key(const fi_info &info) {
+  const fi_ep_attr &ep = *info.ep_attr;
+  if (ep.auth_key == nullptr && (ep.auth_key_size == 0 || ep.auth_key_size == FI_AV_AUTH_KEY))
+    return {};
+  return fail(
+      FI_EINVAL,
+      "fi_endpoint: ep_attr.auth_key: the domain has FI_AV_AUTH_KEY, so an endpoint has the "
+      "keys of its address vector (fi_av_insert_auth_key); make it NULL");
 }
 
 Result<CxiEndpoint *> CxiEndpoint::open(Domain &domain, const fi_info &info, void *context) {
@@ -76,7 +95,13 @@ Result<CxiEndpoint *> CxiEndpoint::open(Domain &domain, const fi_info &info, voi
   if (info.rx_attr != nullptr && info.rx_attr->size > kMaxRxSize)
     return fail(FI_EINVAL, "fi_endpoint: a receive queue of %zu: at most %zu", info.rx_attr->size,
                 kMaxRxSize);
-  if (sdk::has_auth_keys(domain.shared().api_version)) {
+  if (domain.has_vector_keys()) {
+    WEFT_CHECK(check_own_key(info));
+    if (info.caps & kOneVniCaps)
+      return fail(FI_EINVAL,
+                  "fi_endpoint: with FI_AV_AUTH_KEY cxi has no FI_DIRECTED_RECV and no "
+                  "FI_COLLECTIVE: pass an info of fi_getinfo with that auth_key_size");
+  } else if (sdk::has_auth_keys(domain.shared().api_version)) {
     WEFT_TRY(const auto key,
              auth_key_of("ep_attr", info.ep_attr->auth_key, info.ep_attr->auth_key_size));
     if (key && *key != domain.key())
@@ -153,21 +178,71 @@ int CxiEndpoint::set_value(const fi_fid_var *var) {
   return 0;
 }
 
+// The options of FI_HMEM, and those of all endpoints.
+int CxiEndpoint::getopt(int level, int name, void *value, size_t *length) {
+  if (level == FI_OPT_ENDPOINT && domain_.devices() != nullptr) {
+    const sdk::Guard guard(lock());
+    const int rc = hmem_options_.get(&domain_.devices()->hmem(), name, value, length);
+    if (rc != -FI_ENOPROTOOPT) return rc;
+  }
+  return RdmEndpoint::getopt(level, name, value, length);
+}
+
+int CxiEndpoint::setopt(int level, int name, const void *value, size_t length) {
+  if (level == FI_OPT_ENDPOINT && domain_.devices() != nullptr) {
+    const sdk::Guard guard(lock());
+    const int rc = hmem_options_.set(&domain_.devices()->hmem(), name, value, length);
+    if (rc != -FI_ENOPROTOOPT) return rc;
+  }
+  return RdmEndpoint::setopt(level, name, value, length);
+}
+
 // ---- the PID ----
 
-// Whichever comes first, this call or fi_enable, takes the PID.
+// Whichever comes first, fi_getname or fi_enable, takes the PID.
+Result<void> CxiEndpoint::claim_pid() {
+  if (ports_.has_pid()) return {};
+  if (!domain_.has_vector_keys()) return ports_.claim({ports_.profile.vni}, wanted_pid_);
+  WEFT_TRY(const std::vector<Vni> vnis, hold_keys());
+  ports_.lni = &domain_.lni();  // a key may have changed its service
+  ports_.all = domain_.all_memory();
+  ports_.profile.vni = vnis.front();
+  return ports_.claim(vnis, wanted_pid_);
+}
+
+// fi_enable: those of now are the endpoint's for its life (fi_av.3).
+Result<std::vector<Vni>> CxiEndpoint::hold_keys() {
+  std::vector<Vni> vnis;
+  for (const sdk::AvKey &key : av()->keys()) {
+    if (key.bytes.empty()) continue;
+    vnis.push_back(VectorKeys::vni_of(key.bytes));
+    keys_.push_back(key.bytes);
+  }
+  if (vnis.empty())
+    return fail(FI_ENOKEY,
+                "fi_enable: the endpoint's address vector has no key: call fi_av_insert_auth_key "
+                "before");
+  av()->hold_keys();
+  return vnis;
+}
+
+void CxiEndpoint::release_keys() {
+  for (const sdk::AuthKey &key : std::exchange(keys_, {})) av()->release_key(key);
+}
+
 int CxiEndpoint::getname(void *addr, size_t *len) {
   const sdk::Guard guard(lock());
-  if (ports_.endpoint == nullptr) {
-    auto claimed = ports_.lni->endpoint(ports_.profile.vni, wanted_pid_);
-    if (!claimed) {
-      WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_getname: %s", claimed.error().text.c_str());
-      return -claimed.error().code;
-    }
-    ports_.endpoint = std::move(*claimed);
+  if (domain_.has_vector_keys() && !enabled()) {
+    WEFT_WARN(instance(), FI_LOG_EP_CTRL,
+              "fi_getname: an endpoint with the keys of its address vector has its address from "
+              "fi_enable on");
+    return -FI_EOPBADSTATE;
   }
-  return sdk::write_address(address_of({ports_.nid, ports_.endpoint->pid()}), addr_format_, addr,
-                            len);
+  if (const auto claimed = claim_pid(); !claimed) {
+    WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_getname: %s", claimed.error().text.c_str());
+    return -claimed.error().code;
+  }
+  return sdk::write_address(address_of({ports_.nid, ports_.pid()}), addr_format_, addr, len);
 }
 
 int CxiEndpoint::setname(void *addr, size_t len) {
@@ -177,7 +252,7 @@ int CxiEndpoint::setname(void *addr, size_t len) {
   if (own.nid != 0 && own.nid != ports_.nid) return -FI_EADDRNOTAVAIL;
   const sdk::Guard guard(lock());
   if (enabled()) return -FI_EOPBADSTATE;
-  ports_.endpoint.reset();
+  ports_.endpoints.clear();
   wanted_pid_ = own.pid;
   return 0;
 }
@@ -187,10 +262,10 @@ int CxiEndpoint::setname(void *addr, size_t len) {
 Result<void> CxiEndpoint::enable() {
   if (enabled()) return {};
   WEFT_CHECK(check_bindings());
-  if (ports_.endpoint == nullptr) {
-    WEFT_TRY(ports_.endpoint, ports_.lni->endpoint(ports_.profile.vni, wanted_pid_));
+  if (auto claimed = claim_pid(); !claimed) {
+    release_keys();
+    return claimed;
   }
-  ports_.initiator = Peer{ports_.nid, ports_.endpoint->pid()}.initiator();
   sources_.set_av(av());
   if (auto opened = open_portals(); !opened) {
     close_portals();
@@ -200,8 +275,10 @@ Result<void> CxiEndpoint::enable() {
   set_enabled();
   domain_.engine().add_poller(*this);
   for (Region *const region : regions_)
-    if (auto linked = region->link(); !linked)
+    if (auto linked = region->link(); !linked) {
       WEFT_WARN(instance(), FI_LOG_MR, "fi_enable: %s", linked.error().text.c_str());
+      region->unlink();
+    }
   return {};
 }
 
@@ -217,7 +294,8 @@ void CxiEndpoint::close_portals() {
   if (collectives_.is_open()) collectives_.close();
   control_.close();
   transmit_.close();
-  ports_.endpoint.reset();
+  ports_.endpoints.clear();
+  release_keys();
 }
 
 // ---- progress ----
@@ -260,6 +338,15 @@ void CxiEndpoint::on_av_removed(uint32_t index) {
 
 void CxiEndpoint::on_av_inserted(uint32_t index, const sdk::Address &address) {
   if (const auto number = sources_.on_inserted(address)) receiver().rename_source(*number, index);
+}
+
+// Of a sender that is not in the address vector: its key, so that it can be inserted.
+fi_addr_t CxiEndpoint::source_key(const sdk::Message &message) {
+  const auto stranger = sources_.stranger_of(message.source);
+  const std::vector<sdk::AvKey> &keys = av()->keys();
+  for (uint32_t i = 0; i < keys.size() && stranger; ++i)
+    if (VectorKeys::vni_of(keys[i].bytes) == stranger->vni) return av()->reported_key(i);
+  return FI_ADDR_NOTAVAIL;
 }
 
 // ---- the end ----
@@ -305,6 +392,7 @@ int CxiEndpoint::close() {
     domain_.deferred().forget(transmit_);
     if (enabled()) {
       linger();
+      domain_.deferred().abandon(transmit_);
       for (Region *const region : regions_) region->unlink();
       receiver().visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &message) {
         receiver().forget(message);

@@ -4,8 +4,12 @@
 #include <rdma/fi_cxi_ext.h>
 #include <rdma/fi_errno.h>
 #include <weft/sdk/endpoint_number.h>
+#include <weft/sdk/log.h>
 
+#include <algorithm>
+#include <cstring>
 #include <ctime>
+#include <iterator>
 #include <string_view>
 
 #include "plugins/cxi/domain.h"
@@ -100,6 +104,49 @@ int get_mmio_addr(struct fid *fid, void **address, size_t *length) {
   return 0;
 }
 
+constexpr std::string_view kMatchModes[] = {"hardware", "software", "hybrid"};  // of MatchMode
+
+// Who matches messages of the endpoints to come.
+int set_match_mode(Domain &domain, const char *name) {
+  const auto found = std::ranges::find(kMatchModes, std::string_view(name));
+  if (found == std::end(kMatchModes) || domain.endpoint_count() != 0) return -FI_EINVAL;
+  domain.settings_to_change().match_mode = MatchMode(found - std::begin(kMatchModes));
+  return 0;
+}
+
+int set_request_buffer(Domain &domain, size_t bytes) {
+  Settings &settings = domain.settings_to_change();
+  if (bytes < settings.max_eager() + kMaxRequestHead) {
+    WEFT_WARN(domain.instance(), FI_LOG_DOMAIN,
+              "FI_OPT_CXI_SET_REQ_BUF_SIZE_OVERRIDE: %zu: a message of %zu bytes must fit into a "
+              "buffer (FI_CXI_RDZV_THRESHOLD, FI_CXI_RDZV_GET_MIN)",
+              bytes, settings.max_eager());
+    return -FI_EINVAL;
+  }
+  if (domain.endpoint_count() != 0) return -FI_EINVAL;
+  settings.req_buf_size = bytes;
+  return 0;
+}
+
+// Of messages: options that came after those of regions.
+int control_messages(Domain &domain, int command, void *arg) {
+  if (arg == nullptr) return -FI_EINVAL;
+  const sdk::Guard guard(domain.engine().lock());
+  const std::string_view mode = kMatchModes[size_t(domain.settings().match_mode)];
+  switch (command) {
+    case FI_OPT_CXI_SET_RX_MATCH_MODE_OVERRIDE:
+      return set_match_mode(domain, static_cast<const char *>(arg));
+    case FI_OPT_CXI_GET_RX_MATCH_MODE_OVERRIDE:
+      std::memcpy(arg, mode.data(), mode.size() + 1);  // it is of a literal
+      return 0;
+    case FI_OPT_CXI_SET_REQ_BUF_SIZE_OVERRIDE:
+      return set_request_buffer(domain, *static_cast<const size_t *>(arg));
+    default:
+      *static_cast<size_t *>(arg) = domain.settings().req_buf_size;
+      return 0;
+  }
+}
+
 }  // namespace
 
 int open_domain_ops(const char *name, void **ops) {
@@ -127,6 +174,9 @@ int open_counter_ops(const char *name, void **ops) {
 }
 
 int control_domain(Domain &domain, int command, void *arg) {
+  if (command >= FI_OPT_CXI_SET_RX_MATCH_MODE_OVERRIDE &&
+      command <= FI_OPT_CXI_GET_REQ_BUF_SIZE_OVERRIDE)
+    return control_messages(domain, command, arg);
   if (command < FI_OPT_CXI_SET_MR_MATCH_EVENTS || command > FI_OPT_CXI_GET_PROV_KEY_CACHE)
     return -FI_ENOSYS;
   if (arg == nullptr) return -FI_EINVAL;

@@ -9,20 +9,23 @@
 namespace weft::cxi {
 
 Fabric::Fabric(const weft_instance *instance, const Settings &settings,
-               std::shared_ptr<Devices> devices, const fi_fabric_attr &attr, void *context)
+               std::shared_ptr<Devices> devices, std::shared_ptr<sdk::HmemSource> hmem,
+               const fi_fabric_attr &attr, void *context)
     : Object(instance, FI_CLASS_FABRIC, context),
       settings_(settings),
       devices_(std::move(devices)),
+      hmem_(std::move(hmem)),
       api_version_(attr.api_version) {
   sdk::fill_tables(*this);
   c()->api_version = attr.api_version;
 }
 
 Result<fid_fabric *> Fabric::open(const weft_instance *instance, const Settings &settings,
-                                  std::shared_ptr<Devices> devices, const fi_fabric_attr &attr,
+                                  std::shared_ptr<Devices> devices,
+                                  std::shared_ptr<sdk::HmemSource> hmem, const fi_fabric_attr &attr,
                                   void *context) {
-  auto *const fabric =
-      new (std::nothrow) Fabric(instance, settings, std::move(devices), attr, context);
+  auto *const fabric = new (std::nothrow)
+      Fabric(instance, settings, std::move(devices), std::move(hmem), attr, context);
   if (fabric == nullptr) return fail(FI_ENOMEM, "no memory for a fabric");
   if (auto opened = fabric->publish(nullptr); !opened) {
     delete fabric;

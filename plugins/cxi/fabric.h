@@ -12,6 +12,7 @@
 #include <rdma/fabric.h>
 #include <weft/sdk/fabric_ops.h>
 #include <weft/sdk/fid.h>
+#include <weft/sdk/hmem.h>
 
 #include <atomic>
 #include <memory>
@@ -27,10 +28,13 @@ namespace weft::cxi {
 class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricOps<Fabric, Domain> {
  public:
   static Result<fid_fabric *> open(const weft_instance *instance, const Settings &settings,
-                                   std::shared_ptr<Devices> devices, const fi_fabric_attr &attr,
-                                   void *context);
+                                   std::shared_ptr<Devices> devices,
+                                   std::shared_ptr<sdk::HmemSource> hmem,
+                                   const fi_fabric_attr &attr, void *context);
 
   Devices &devices() { return *devices_; }
+  // Memory of devices, for domains with FI_HMEM.
+  Result<std::shared_ptr<const sdk::Hmem>> hmem() { return hmem_->open(); }
   const Settings &settings() const { return settings_; }
   uint32_t api_version() const { return api_version_; }
   sdk::Stats<Counters> &stats() { return stats_; }
@@ -46,11 +50,12 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricO
 
  private:
   Fabric(const weft_instance *instance, const Settings &settings, std::shared_ptr<Devices> devices,
-         const fi_fabric_attr &attr, void *context);
+         std::shared_ptr<sdk::HmemSource> hmem, const fi_fabric_attr &attr, void *context);
   ~Fabric() = default;
 
   const Settings settings_;
   const std::shared_ptr<Devices> devices_;
+  const std::shared_ptr<sdk::HmemSource> hmem_;
   const uint32_t api_version_;
   sdk::Stats<Counters> stats_;
 };

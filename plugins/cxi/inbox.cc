@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Receives that the NIC keeps, and what it tells of their messages. inbox_saved.cc: messages
-// without a receive; inbox_flow.cc: what the NIC has no place for.
+// without a receive; inbox_long.cc: the rest of long ones; inbox_flow.cc: what the NIC has no place
+// for.
 #include "plugins/cxi/inbox.h"
 
 #include <algorithm>
@@ -58,10 +59,12 @@ Result<void> Inbox::open(bool waits, size_t max_list_entries) {
   WEFT_TRY(events_, ports_.lni->event_queue({.places = 2 * messages + max_list_entries,
                                              .reserved = 2 * max_list_entries + 2 * receives,
                                              .waits = waits}));
-  WEFT_TRY(queue_, ports_.lni->transmit_queue(settings_.sw_rx_tx_init_max, ports_.profile));
+  WEFT_CHECK(queue_.open(*ports_.lni, settings_.sw_rx_tx_init_max, ports_.profile));
   WEFT_TRY(portal_,
            ports_.lni->portal({.is_matching = true, .flow_control = !protocol_.is_rnr}, *events_));
-  WEFT_CHECK(portal_->map(*ports_.endpoint, protocol_.index));
+  WEFT_CHECK(ports_.map(*portal_, protocol_.index));
+  if (!protocol_.is_rnr) reserve();
+  WEFT_CHECK(links_.wait("messages without a receive", *portal_, [this] { return read_link(); }));
   if (!overflow_.link(*portal_) || !request_.link(*portal_))
     return fail(FI_ENOMEM, "no memory for %zu overflow buffers of %zu bytes (cxi oflow_buf_size)",
                 settings_.oflow_buf_min_posted, settings_.oflow_buf_size);
@@ -70,10 +73,21 @@ Result<void> Inbox::open(bool waits, size_t max_list_entries) {
   return {};
 }
 
+// While it opens nothing else comes.
+bool Inbox::read_link() {
+  const Event *const event = events_->peek(0);
+  if (event == nullptr) return false;
+  if (event->type == EventType::kLink) on_link(*event);
+  events_->ack(1);
+  return true;
+}
+
 void Inbox::close() {
   engine_.set_deadline(*this, 0);
   portal_.reset();
-  queue_.reset();
+  for (Slot &slot : slots_) unmap(slot.window);
+  incoming_.visit([this](Incoming &message) { unmap(message.window); });
+  queue_.close();
   events_.reset();
 }
 
@@ -87,6 +101,29 @@ bool Inbox::keep(sdk::Receive &receive) {
   return true;
 }
 
+// ---- memory of devices ----
+
+sdk::HmemPlace Inbox::place_of(const sdk::Receive &receive, uint64_t start, uint64_t length) const {
+  if (ports_.devices == nullptr || length == 0) return {};
+  void *const *const desc = receive.desc();
+  return ports_.devices->find(reinterpret_cast<const void *>(start), length,
+                              desc != nullptr ? desc[0] : nullptr);
+}
+
+// False: the NIC cannot reach it.
+bool Inbox::map_device(const sdk::HmemPlace &place, uint64_t start, uint64_t length,
+                       Memory &window) {
+  if (!place) return true;
+  auto mapped = ports_.lni->map_device(start, length, Lni::kWrite, place);
+  if (!mapped) return false;
+  window = *mapped;
+  return true;
+}
+
+void Inbox::unmap(Memory &window) {
+  if (window.number != 0) ports_.lni->unmap(std::exchange(window, {}));
+}
+
 bool Inbox::append(sdk::Receive &receive) {
   if (free_.empty()) return false;
   const uint16_t id = free_.front();
@@ -97,10 +134,16 @@ bool Inbox::append(sdk::Receive &receive) {
   if (receive.count != 0) {
     slot.start = reinterpret_cast<uintptr_t>(receive.iov[0].iov_base) + slot.origin;
     slot.length = receive.iov[0].iov_len - slot.origin;
+    slot.place = place_of(receive, slot.start, slot.length);
+    if (!map_device(slot.place, slot.start, slot.length, slot.window)) {
+      slot.receive = nullptr;
+      free_.push_back(id);
+      return false;
+    }
   }
   ++kept_;
   Entry entry{.buffer_id = id,
-              .memory = ports_.all,
+              .memory = memory_of(slot),
               .start = slot.start,
               .length = slot.length,
               .match_bits = protocol_.wanted(receive.tagged, receive.tag),
@@ -127,6 +170,7 @@ bool Inbox::append(sdk::Receive &receive) {
 
 void Inbox::free_slot(Slot &slot) {
   slot.receive = nullptr;
+  unmap(slot.window);
   free_.push_back(id_of(slot));
   --kept_;
 }
@@ -162,6 +206,10 @@ void Inbox::on_unlink(const Event &event) {
 
 // The NIC had no place for it.
 void Inbox::on_link(const Event &event) {
+  if (event.buffer_id == kReserve) {
+    has_reserve_ = event.rc == Rc::kOk;
+    return links_.on_link(event);
+  }
   if (event.rc == Rc::kOk) return;
   if (event.list == List::kOverflow) {
     overflow_.on_refused(event.buffer_id);
@@ -206,19 +254,20 @@ Inbox::Incoming &Inbox::incoming(Slot &slot, const Event &event, const Peer &pee
   const uint64_t key =
       is_rendezvous ? key_of(id_of(slot), peer.nid, peer.pid, event.rendezvous_id) : 0;
   if (is_rendezvous)
-    if (const auto found = rendezvous_.find(key); found != rendezvous_.end()) return *found->second;
+    for (auto [one, end] = rendezvous_.equal_range(key); one != end; ++one)
+      if (one->second->peer == peer) return *one->second;
   Incoming &message = *incoming_.take();
-  message = {.slot = &slot, .key = key, .begun = !is_rendezvous, .done = !is_rendezvous};
+  message = {
+      .slot = &slot, .key = key, .peer = peer, .begun = !is_rendezvous, .done = !is_rendezvous};
   message.is_rendezvous = is_rendezvous;
-  if (is_rendezvous) rendezvous_[key] = &message;
+  if (is_rendezvous) rendezvous_.emplace(key, &message);
   ++slot.users;
   if (slot.is_multi()) ++slot.receive->users;
   return message;
 }
 
 Inbox::Incoming &Inbox::describe(Slot &slot, const Event &event) {
-  Incoming &message = incoming(slot, event, Peer::of(event.initiator));
-  message.initiator = event.initiator;
+  Incoming &message = incoming(slot, event, Peer::of(event.initiator, event.vni));
   message.bits = event.match_bits;
   message.data = event.header_data;
   message.first = event.mlength;
@@ -229,11 +278,11 @@ Inbox::Incoming &Inbox::describe(Slot &slot, const Event &event) {
   return message;
 }
 
-sdk::Message Inbox::message_of(uint32_t initiator, uint64_t bits, uint64_t data, uint64_t length) {
+sdk::Message Inbox::message_of(const Peer &peer, uint64_t bits, uint64_t data, uint64_t length) {
   const bool has_data = (bits & protocol_.has_data) != 0;
   return {.tagged = (bits & protocol_.tagged) != 0,
           .has_data = has_data,
-          .source = sources_.number_of(initiator),
+          .source = sources_.number_of(peer),
           .tag = protocol_.tag_of(bits),
           .data = has_data ? data : 0,
           .length = length};
@@ -259,7 +308,10 @@ bool Inbox::read_events() {
   }
   if (events_->peek(0) != nullptr) return false;
   if (flow_ == Flow::kDropping) try_to_enable();
-  if (starved_ && may_post() && receiver_.posted() == 0) starved_ = false;
+  if (starved_ && may_post() && receiver_.posted() == 0) {
+    starved_ = false;
+    if (!protocol_.is_rnr) reserve();
+  }
   return false;
 }
 
@@ -309,42 +361,8 @@ void Inbox::on_taken(const Event &event) {
   message.landed = event.mlength == 0 || landed_.erase(event.start) != 0;
   if (!message.landed) awaited_[event.start] = &message;
   if (!event.rendezvous && event.match_bits & kMatchComplete)
-    tell_matched(event.initiator, event.match_bits);
+    tell_matched(message.peer, event.match_bits);
   advance(message);
-}
-
-void Inbox::on_rendezvous(const Event &event) {
-  if (event.buffer_id >= slots_.size() || slots_[event.buffer_id].receive == nullptr) return;
-  Slot &slot = slots_[event.buffer_id];
-  // Here the initiator is the NIC and the PID.
-  const Peer peer{.nid = event.initiator >> 12, .pid = Pid(event.initiator & kAnyPid)};
-  Incoming &message = incoming(slot, event, peer);
-  message.begun = true;
-  if (!event.get_issued) {
-    const uint64_t at = event.start - slot.start;
-    const uint64_t whole = std::min<uint64_t>(event.rlength, slot.length - (at - event.mlength));
-    message.bits = event.match_bits;
-    message.get.local = event.start;
-    message.get.length = uint32_t(whole > event.mlength ? whole - event.mlength : 0);
-    read_rest(message, peer, event.remote_offset + event.mlength, event.rendezvous_id);
-  }
-  advance(message);
-}
-
-void Inbox::on_reply(const Event &event) {
-  Incoming *message;
-  if (event.rendezvous) {
-    const RendezvousReply reply = RendezvousReply::of(event.user_ptr);
-    const auto found = rendezvous_.find(key_of(reply.buffer_id, reply.nid, reply.pid, reply.id));
-    if (found == rendezvous_.end()) return;
-    message = found->second;
-  } else {
-    message = reinterpret_cast<Incoming *>(event.user_ptr);
-  }
-  message->done = true;
-  message->read = event.mlength;
-  if (event.rc != Rc::kOk) message->rc = event.rc;
-  advance(*message);
 }
 
 void Inbox::advance(Incoming &message) {
@@ -354,31 +372,31 @@ void Inbox::advance(Incoming &message) {
 
 void Inbox::finish(Incoming &message) {
   if (message.slot != nullptr) return finish_in_slot(message);
-  const sdk::Message about =
-      message_of(message.initiator, message.bits, message.data, message.length);
+  const sdk::Message about = message_of(message.peer, message.bits, message.data, message.length);
   sdk::Receive &receive = *message.receive;
   const Rc rc = message.rc;
   const size_t received = rc == Rc::kOk ? message.first + message.read : 0;
+  unmap(message.window);
   incoming_.give(&message);
   receiver_.complete(receive, about, received, errno_of(rc));
 }
 
 void Inbox::finish_in_slot(Incoming &message) {
   Slot &slot = *message.slot;
-  if (message.is_rendezvous) rendezvous_.erase(message.key);
+  if (message.is_rendezvous) forget_rendezvous(message);
   const uint64_t room = slot.length - std::min(message.at, slot.length);
   const uint64_t takes = std::min<uint64_t>(message.length, room);
   uint64_t first = message.first;
   if (message.is_saved) {
     first = std::min(first, room);
-    if (first != 0)
-      std::memcpy(reinterpret_cast<void *>(slot.start + message.at),
-                  reinterpret_cast<const void *>(message.saved), first);
+    if (!sdk::hmem_copy(reinterpret_cast<void *>(slot.start + message.at), slot.place.or_null(),
+                        reinterpret_cast<const void *>(message.saved), nullptr, first))
+      message.rc = Rc::kNoTranslation;
     overflow_.release(message.saved, message.first);
   }
-  const size_t received = message.rc == Rc::kOk ? size_t(first + message.read) : 0;
-  const sdk::Message about =
-      message_of(message.initiator, message.bits, message.data, message.length);
+  const uint64_t read = message.reads_all ? takes - std::min(takes, first) : message.read;
+  const size_t received = message.rc == Rc::kOk ? size_t(first + read) : 0;
+  const sdk::Message about = message_of(message.peer, message.bits, message.data, message.length);
   const int err = errno_of(message.rc);
   slot.taken += takes;
   if (message.unlinks) {

@@ -42,6 +42,8 @@
 #include "plugins/cxi/bits.h"
 #include "plugins/cxi/buffers.h"
 #include "plugins/cxi/counters.h"
+#include "plugins/cxi/device_memory.h"
+#include "plugins/cxi/links.h"
 #include "plugins/cxi/ports.h"
 #include "plugins/cxi/settings.h"
 #include "plugins/cxi/sources.h"
@@ -92,6 +94,8 @@ class Inbox final : private sdk::Handler {
     bool unlinked = false;            // it takes no more,
     bool ends = false;                // and neither does its receive
     bool taken_back = false;          // by take_back()
+    sdk::HmemPlace place;             // of memory of a device,
+    Memory window;                    // and how the NIC reaches it
     bool is_multi() const { return receive->flags & FI_MULTI_RECV; }
   };
   // A message on its way into a receive.
@@ -99,26 +103,30 @@ class Inbox final : private sdk::Handler {
     Slot *slot = nullptr;             // null: software has matched it
     sdk::Receive *receive = nullptr;  // of those
     uint64_t key = 0;                 // of a rendezvous
-    uint32_t initiator = 0;
+    Peer peer;
     uint64_t bits = 0, data = 0;
     uint64_t saved = 0;              // where its first bytes are, if it came too early
     uint64_t at = 0;                 // in the slot's memory
     uint32_t first = 0, length = 0;  // bytes that came along, and of all
     uint32_t read = 0;               // by a Get
+    uint32_t replies = 0;            // that may be of this one, or of one with the same key
+    bool reads_all = false;          // as many as there are room for: `read` is not known
     bool is_rendezvous = false, is_saved = false;
     bool known = false, landed = true, begun = true, done = true;
     bool unlinks = false;
     Rc rc = Rc::kOk;
-    Transfer get;  // of software's own
+    Transfer get;   // of software's own,
+    Memory window;  // into memory of a device
   };
   struct Saved : sdk::Unexpected {
-    uint32_t initiator = 0;
+    Peer peer;
     uint64_t bits = 0, start = 0, remote_offset = 0;
     uint32_t first = 0;
     uint8_t rendezvous_id = 0;
     bool is_rendezvous = false, landed = true, is_requested = false;
     sdk::Receive *receive = nullptr;  // that waits for the bytes
   };
+  static constexpr uint16_t kReserve = UINT16_MAX - 1;  // buffer_id
   enum class Flow : uint8_t { kRunning, kDropping, kEnabling };
 
   void on_event_of(const Event &event);
@@ -135,8 +143,17 @@ class Inbox final : private sdk::Handler {
 
   // Receives.
   bool append(sdk::Receive &receive);
+  Memory memory_of(const Slot &slot) const {
+    return slot.window.number != 0 ? slot.window : ports_.all;
+  }
+  sdk::HmemPlace place_of(const sdk::Receive &receive, uint64_t start, uint64_t length) const;
+  bool map_device(const sdk::HmemPlace &place, uint64_t start, uint64_t length, Memory &window);
+  void unmap(Memory &window);
   void offer_again();
   void take_back();
+  void reserve();
+  bool read_link();
+  void give_up_reserve();
   void on_back();
   void leave_to_software_if_short();
   void free_slot(Slot &slot);
@@ -145,18 +162,20 @@ class Inbox final : private sdk::Handler {
 
   // Messages.
   static uint64_t key_of(uint16_t buffer_id, Nid nid, Pid pid, uint8_t id);
+  void on_read_by_nic(const Event &event);
+  void forget_rendezvous(const Incoming &message);
   Incoming &incoming(Slot &slot, const Event &event, const Peer &peer);
   Incoming &describe(Slot &slot, const Event &event);
   void advance(Incoming &message);
   void finish(Incoming &message);
   void finish_in_slot(Incoming &message);
-  sdk::Message message_of(uint32_t initiator, uint64_t bits, uint64_t data, uint64_t length);
+  sdk::Message message_of(const Peer &peer, uint64_t bits, uint64_t data, uint64_t length);
   void save(Saved &message, uint64_t data, uint64_t length);
   void start_delivery(Saved &message, sdk::Receive &receive);
   void drop(Saved &message);
   void release(uint64_t start, uint32_t bytes, bool is_requested);
-  void read_rest(Incoming &message, const Peer &peer, uint64_t remote_offset, uint8_t id);
-  void tell_matched(uint32_t initiator, uint64_t bits);
+  void read_rest(Incoming &message, uint64_t remote_offset, uint8_t id);
+  void tell_matched(const Peer &peer, uint64_t bits);
   void post_gets();
 
   // Flow control and collecting.
@@ -165,6 +184,7 @@ class Inbox final : private sdk::Handler {
   void try_to_enable();
   void on_enabled();
   void enable_without_the_lost();
+  bool is_pool_low() const;
   void retry_later();
   void be_patient();
   void schedule();
@@ -181,7 +201,7 @@ class Inbox final : private sdk::Handler {
   const weft_instance *const instance_;
   Control *control_ = nullptr;
   std::unique_ptr<EventQueue> events_;
-  std::unique_ptr<TransmitQueue> queue_;
+  VniQueue queue_;
   std::unique_ptr<Portal> portal_;
   Buffers overflow_, request_;
 
@@ -189,7 +209,7 @@ class Inbox final : private sdk::Handler {
   std::deque<uint16_t> free_;  // in the order of their last use
   size_t kept_ = 0;
   sdk::Pool<Incoming> incoming_;
-  std::unordered_map<uint64_t, Incoming *> rendezvous_;
+  std::unordered_multimap<uint64_t, Incoming *> rendezvous_;
   sdk::Pool<Saved> saved_;
   std::unordered_set<uint64_t> landed_;  // bytes of messages whose header was not taken yet
   std::unordered_map<uint64_t, Incoming *> awaited_;     // headers before the bytes: of receives,
@@ -199,8 +219,10 @@ class Inbox final : private sdk::Handler {
   size_t pool_used_ = 0, pool_size_ = 0;  // list entries, as the last event has told
   ptrdiff_t waiting_ = 0;  // messages without a receive that the NIC has; -1: the news of one come
   bool offloads_ = true;   // receives go to the NIC
-  bool starved_ = false;   // it had no place for one: software matches what it saves
-  bool restarts_ = false;  // the next one begins a new sequence
+  Links links_;
+  bool has_reserve_ = false;  // an entry that no message meets
+  bool starved_ = false;      // it had no place for one: software matches what it saves
+  bool restarts_ = false;     // the next one begins a new sequence
   bool collecting_ = false;
   std::deque<Event> held_;            // for software to match, when all is collected
   size_t taking_back_ = 0;            // receives that the NIC has not given back yet,

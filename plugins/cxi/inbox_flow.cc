@@ -77,6 +77,7 @@ void Inbox::offer_again() {
 void Inbox::take_back() {
   if (taking_back_ != 0) return;
   starved_ = true;
+  give_up_reserve();
   bool stay[2] = {};
   std::vector<Slot *> kept;
   for (Slot &slot : slots_) {
@@ -92,12 +93,29 @@ void Inbox::take_back() {
   for (Slot *const slot : kept) portal_->unlink(List::kPriority, id_of(*slot));
 }
 
+// A place for a message or a receive that others cannot take: where the NIC has none left, this one
+// is given up, and messages come one by one.
+void Inbox::reserve() {
+  if (std::exchange(has_reserve_, true)) return;
+  Entry entry{.buffer_id = kReserve, .match_bits = kControl, .ignore_bits = ~kControl};
+  entry.unlink_disable = true;
+  links_.append(*portal_, entry, List::kOverflow);
+}
+
+void Inbox::give_up_reserve() {
+  if (std::exchange(has_reserve_, false)) portal_->unlink(List::kOverflow, kReserve);
+}
+
 // All that the NIC has given back are posted in software, in their order.
 void Inbox::on_back() {
   while (sdk::Receive *const receive = receiver_.take_oldest()) back_.push_back(receive);
   std::ranges::stable_sort(back_, {}, &sdk::Receive::number);
   for (sdk::Receive *const receive : std::exchange(back_, {})) receiver_.put_back(*receive);
   if (!collecting_) search();
+}
+
+bool Inbox::is_pool_low() const {
+  return pool_used_ >= pool_size_ - pool_size_ / kLowShare && pool_size_ != 0;
 }
 
 void Inbox::retry_later() {
@@ -121,7 +139,9 @@ void Inbox::on_deadline() {
   if (retry_at_ != 0 && now >= retry_at_) {
     retry_at_ = 0;
     if (protocol_.is_rnr) starved_ = false;
-    if (!overflow_.link(*portal_) || !request_.link(*portal_)) retry_later();
+    // Others may need the last entries more.
+    const bool one = is_pool_low();
+    if (!overflow_.link(*portal_, one) || !request_.link(*portal_, one)) retry_later();
     offer_again();
   }
   if (flow_ == Flow::kDropping && may_post() && now >= give_up_at_) enable_without_the_lost();
@@ -148,7 +168,7 @@ void Inbox::leave_to_software_if_short() {
   if (settings_.match_mode != MatchMode::kHybrid || protocol_.is_rnr || !offloads_ ||
       flow_ != Flow::kRunning || !may_post())
     return;
-  const bool low = pool_used_ >= pool_size_ - pool_size_ / kLowShare && pool_size_ != 0;
+  const bool low = is_pool_low();
   const auto limit = ptrdiff_t(slots_.size());
   const char *why = nullptr;
   if (low && ((early.low_on_message && waiting_ > 0) || (early.low_on_receive && kept_ != 0)))
@@ -199,7 +219,7 @@ void Inbox::on_notify(const Peer &peer, uint32_t drops) {
   if (flow_ == Flow::kRunning && portal_->status().state != PortalState::kDisabled)
     return control_->tell(peer, {ControlType::kResume, 0});
   told_ += drops;
-  senders_.push_back(peer);
+  if (std::ranges::find(senders_, peer) == senders_.end()) senders_.push_back(peer);
   be_patient();
 }
 

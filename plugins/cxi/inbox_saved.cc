@@ -45,7 +45,7 @@ void Inbox::on_request(const Event &event) {
     RequestHeader header;
     std::memcpy(&header, bytes, sizeof header);
     Saved &saved = *saved_.take();
-    saved.initiator = header.initiator;
+    saved.peer = Peer::of(header.initiator, header.vni);
     saved.bits = header.match_bits;
     saved.start = event.start + event.head;
     saved.first = event.mlength - event.head;
@@ -68,7 +68,7 @@ void Inbox::on_collected(const Event &event) {
   counters_.messages_collected.add();
   --waiting_;
   Saved &saved = *saved_.take();
-  saved.initiator = event.initiator;
+  saved.peer = Peer::of(event.initiator, event.vni);
   saved.bits = event.match_bits;
   saved.start = event.start;
   saved.first = event.mlength;
@@ -84,32 +84,34 @@ void Inbox::on_collected(const Event &event) {
 }
 
 void Inbox::save(Saved &saved, uint64_t data, uint64_t length) {
-  saved.message = message_of(saved.initiator, saved.bits, data, length);
+  saved.message = message_of(saved.peer, saved.bits, data, length);
   if (sdk::Receive *const receive = receiver_.match(saved.message)) return deliver(saved, *receive);
   receiver_.save(saved);
 }
 
 void Inbox::deliver(sdk::Unexpected &message, sdk::Receive &receive) {
   auto &saved = static_cast<Saved &>(message);
-  if (!saved.is_rendezvous && saved.bits & kMatchComplete)
-    tell_matched(saved.initiator, saved.bits);
+  if (!saved.is_rendezvous && saved.bits & kMatchComplete) tell_matched(saved.peer, saved.bits);
   if (saved.landed) return start_delivery(saved, receive);
   saved.receive = &receive;
 }
 
 void Inbox::start_delivery(Saved &saved, sdk::Receive &receive) {
   const size_t first = std::min<size_t>(saved.first, receive.length);
-  if (first != 0)
-    sdk::scatter(receive.iov, receive.count, 0, reinterpret_cast<const void *>(saved.start), first);
+  void *const memory = receive.count != 0 ? receive.iov[0].iov_base : nullptr;
+  const auto start = reinterpret_cast<uintptr_t>(memory);
+  const sdk::HmemPlace place = place_of(receive, start, receive.length);
+  const bool copied = sdk::hmem_copy(memory, place.or_null(),
+                                     reinterpret_cast<const void *>(saved.start), nullptr, first);
   release(saved.start, saved.first, saved.is_requested);
   const sdk::Message about = saved.message;
   if (!saved.is_rendezvous) {
     saved_.give(&saved);
-    return receiver_.complete(receive, about, first, 0);
+    return receiver_.complete(receive, about, copied ? first : 0, copied ? 0 : FI_EIO);
   }
   Incoming &message = *incoming_.take();
   message = {.receive = &receive,
-             .initiator = saved.initiator,
+             .peer = saved.peer,
              .bits = saved.bits,
              .data = about.data,
              .first = uint32_t(first),
@@ -117,14 +119,15 @@ void Inbox::start_delivery(Saved &saved, sdk::Receive &receive) {
              .known = true,
              .done = false};
   const uint64_t whole = std::min<uint64_t>(about.length, receive.length);
-  message.get.local =
-      receive.count != 0 ? reinterpret_cast<uintptr_t>(receive.iov[0].iov_base) + first : 0;
+  message.get.local = start + first;
+  // Where it fails the rest is read all the same: then its sender is done.
+  if (!copied || !map_device(place, start, receive.length, message.window))
+    message.rc = Rc::kNoTranslation;
   message.get.length = uint32_t(whole > saved.first ? whole - saved.first : 0);
   const uint64_t offset = saved.remote_offset + saved.first;
   const uint8_t id = saved.rendezvous_id;
-  const Peer peer = Peer::of(saved.initiator);
   saved_.give(&saved);
-  read_rest(message, peer, offset, id);
+  read_rest(message, offset, id);
 }
 
 // The sender of a long message is done when it was read: nothing is read of it.
@@ -137,15 +140,14 @@ void Inbox::discard(sdk::Unexpected &message) {
   if (events_ != nullptr && saved.is_rendezvous) {
     Transfer get;
     get.op = Op::kGet;
-    const Peer peer = Peer::of(saved.initiator);
-    get.to = {peer.nid, peer.pid, kRendezvousIndex};
+    get.to = {saved.peer.nid, saved.peer.pid, kRendezvousIndex};
     get.match_bits = read_bits(saved.rendezvous_id, saved.bits);
     get.remote_offset = saved.remote_offset;
     get.initiator = ports_.initiator;
-    if (queue_->post(get) == 0) queue_->flush();
+    if (queue_.post(get, saved.peer.vni) == 0) queue_.flush();
   }
   if (events_ != nullptr && !saved.is_rendezvous && saved.bits & kMatchComplete)
-    tell_matched(saved.initiator, saved.bits);
+    tell_matched(saved.peer, saved.bits);
   if (saved.landed) release(saved.start, saved.first, saved.is_requested);
   saved_.give(&saved);
 }
@@ -154,39 +156,15 @@ void Inbox::release(uint64_t start, uint32_t bytes, bool is_requested) {
   (is_requested ? request_ : overflow_).release(start, bytes);
 }
 
-// ---- Gets of our own ----
-
-void Inbox::read_rest(Incoming &message, const Peer &peer, uint64_t remote_offset, uint8_t id) {
-  Transfer &get = message.get;
-  get.op = Op::kGet;
-  get.to = {peer.nid, peer.pid, kRendezvousIndex};
-  get.memory = ports_.all;
-  get.remote_offset = remote_offset;
-  get.match_bits = read_bits(id, message.bits);
-  get.initiator = ports_.initiator;
-  get.eq = events_.get();
-  get.user_ptr = reinterpret_cast<uintptr_t>(&message);
-  gets_.push_back(&message);
-  post_gets();
-}
-
-void Inbox::post_gets() {
-  bool posted = false;
-  while (!gets_.empty() && queue_->post(gets_.front()->get) == 0) {
-    gets_.pop_front();
-    posted = true;
-  }
-  if (posted) queue_->flush();
-}
+// ---- notices ----
 
 // FI_MATCH_COMPLETE of a message that has had to wait for its receive.
-void Inbox::tell_matched(uint32_t initiator, uint64_t bits) {
-  const Peer peer = Peer::of(initiator);
+void Inbox::tell_matched(const Peer &peer, uint64_t bits) {
   Transfer notice;
   notice.to = {peer.nid, peer.pid, kDoneIndex};
   notice.match_bits = MessageBits().with_transaction(transaction_of(bits)).bits;
   notice.initiator = ports_.initiator;
-  if (queue_->post(notice) == 0) queue_->flush();
+  if (queue_.post(notice, peer.vni) == 0) queue_.flush();
 }
 
 }  // namespace weft::cxi

@@ -5,16 +5,17 @@
 #include <rdma/fi_cxi_ext.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
+#include <weft/sdk/auth.h>
 #include <weft/sdk/progress.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "plugins/cxi/sources.h"
+#include "plugins/cxi/vector_keys.h"
 
 namespace weft::cxi {
 namespace {
@@ -30,11 +31,6 @@ constexpr uint64_t kTxFlags = FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE |
                               FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE;
 constexpr size_t kMaxRegions = 65535;
 constexpr uint64_t kTagFormat = UINT64_C(0xaaaaaaaaaaaaaaaa) >> 16;  // FI_TAG_GENERIC of 48 bits
-
-template <class T>
-T *zeroed() {
-  return static_cast<T *>(std::calloc(1, sizeof(T)));
-}
 
 std::optional<uint64_t> number(const char *text, uint64_t most) {
   if (text == nullptr || *text == '\0' || *text == '-') return std::nullopt;
@@ -88,30 +84,6 @@ Result<void> set_own(AskedPlaces &asked, const Peer &own, const std::vector<Devi
   return {};
 }
 
-Result<void> fill_nic(fi_info &info, const DeviceFacts &facts) {
-  info.nic = zeroed<fid_nic>();
-  if (info.nic == nullptr) return fail(FI_ENOMEM, "no memory for a fid_nic");
-  fid_nic &nic = *info.nic;
-  nic.fid.fclass = FI_CLASS_NIC;
-  nic.device_attr = zeroed<fi_device_attr>();
-  nic.bus_attr = zeroed<fi_bus_attr>();
-  nic.link_attr = zeroed<fi_link_attr>();
-  if (nic.device_attr == nullptr || nic.bus_attr == nullptr || nic.link_attr == nullptr)
-    return fail(FI_ENOMEM, "no memory for a fid_nic");
-  nic.bus_attr->bus_type = FI_BUS_UNKNOWN;
-  WEFT_CHECK(sdk::set_string(nic.device_attr->name, facts.name));
-  WEFT_CHECK(sdk::set_string(nic.device_attr->driver, facts.is_software ? "software" : "cxi_core"));
-  WEFT_CHECK(
-      sdk::set_string(nic.device_attr->device_id, facts.is_software ? "software NIC" : "Cassini"));
-  char address[24];
-  std::snprintf(address, sizeof address, "0x%" PRIx32, facts.nid);
-  WEFT_CHECK(sdk::set_string(nic.link_attr->address, address));
-  nic.link_attr->mtu = facts.mtu;
-  nic.link_attr->speed = facts.speed;
-  nic.link_attr->state = facts.link_up ? FI_LINK_UP : FI_LINK_DOWN;
-  return sdk::set_string(nic.link_attr->network_type, "HPC Ethernet");
-}
-
 // The protocol that only those get who ask for it.
 bool asks_for_rnr(const fi_info *hints) {
   return hints != nullptr && hints->ep_attr != nullptr &&
@@ -130,11 +102,20 @@ bool uses_regions(const fi_info *hints) {
   return hints == nullptr || hints->caps == 0 || (hints->caps & kAccessCaps) != 0;
 }
 
-// A kind of regions.
+// A way to use a NIC.
 struct Kind {
-  bool provider_keys = false;
-  bool on_demand = false;  // paging: the memory need not be there yet
+  bool provider_keys = false;  // of regions
+  bool on_demand = false;      // paging: the memory of a region need not be there yet
+  bool vector_keys = false;    // several authorization keys, of the address vector
 };
+
+// FI_AV_AUTH_KEY, or more than one key.
+bool asks_for_vector_keys(const sdk::GetinfoQuery &query) {
+  const fi_info *const hints = query.hints;
+  if (hints == nullptr || hints->domain_attr == nullptr) return false;
+  return has_vector_keys(*hints, query.api_version) ||
+         (sdk::has_auth_keys(query.api_version) && hints->domain_attr->max_ep_auth_key > 1);
+}
 
 // What was asked for, if there is such a class.
 uint32_t offered_class(uint32_t wanted, uint32_t usual) {
@@ -170,7 +151,7 @@ void fill_domain(fi_domain_attr &domain, const sdk::GetinfoQuery &query, const K
   domain.max_cntr_value = Counter::kMaxSuccess;
   domain.max_err_cntr_value = Counter::kMaxFailure;
   domain.auth_key_size = kAuthKeySize;
-  domain.max_ep_auth_key = 1;
+  domain.max_ep_auth_key = kind.vector_keys ? VectorKeys::kLimit : 1;
 }
 
 Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &asked,
@@ -179,7 +160,10 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &as
   const bool older = asks_for_older(query.hints) || settings.compat == Settings::Compat::kAlways;
   // A message that has to be sent again comes behind those after it.
   const uint64_t order = rnr ? kOrder & ~uint64_t(FI_ORDER_SAS) : kOrder;
-  info.caps = kTxCaps | kRxCaps | kDomainCaps;
+  const uint64_t caps = kind.vector_keys ? ~kOneVniCaps : ~uint64_t{0};
+  // Not unasked: it makes a domain look at each address.
+  const uint64_t asked_caps = query.hints != nullptr ? query.hints->caps & FI_HMEM : 0;
+  info.caps = (caps & (kTxCaps | kRxCaps | kDomainCaps)) | asked_caps;
   info.addr_format = older ? FI_ADDR_OPX : FI_ADDR_CXI;
   WEFT_CHECK(sdk::set_info_address(info.src_addr, info.src_addrlen, FI_ADDR_CXI,
                                    address_of({facts.nid, asked.own_pid})));
@@ -188,7 +172,7 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &as
                                      address_of(*asked.dest)));
 
   fi_tx_attr &tx = *info.tx_attr;
-  tx.caps = kTxCaps;
+  tx.caps = (caps & kTxCaps) | asked_caps;
   tx.op_flags = kTxFlags;
   tx.msg_order = order;
   tx.inject_size = rnr ? 0 : kInjectSize;
@@ -198,7 +182,7 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &as
   tx.tclass = offered_class(sdk::tx_hints(query.hints).tclass, FI_TC_BEST_EFFORT);
 
   fi_rx_attr &rx = *info.rx_attr;
-  rx.caps = kRxCaps;
+  rx.caps = (caps & kRxCaps) | asked_caps;
   rx.op_flags = FI_COMPLETION | FI_MULTI_RECV;
   rx.msg_order = order;
   rx.size = sdk::offered_size(settings.rx_size, sdk::rx_hints(query.hints).size, kMaxRxSize);
@@ -221,7 +205,7 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &as
   WEFT_CHECK(sdk::set_string(info.fabric_attr->name, "cxi"));
   info.fabric_attr->prov_version = FI_VERSION(1, 0);
   info.fabric_attr->api_version = query.api_version;
-  return fill_nic(info, facts);
+  return {};
 }
 
 }  // namespace
@@ -305,11 +289,16 @@ Result<void> add_infos(sdk::InfoList &list, const DeviceFacts &facts, const Aske
   const bool all = hints == nullptr || (hints->caps == 0 && mode == 0);
   if (!all) {
     const bool on_demand = settings.force_odp || (settings.odp && !(mode & FI_MR_ALLOCATED));
-    return add({uses_regions(hints) && (mode & FI_MR_PROV_KEY) != 0, on_demand});
+    return add({uses_regions(hints) && (mode & FI_MR_PROV_KEY) != 0, on_demand,
+                asks_for_vector_keys(query)});
   }
-  for (const bool on_demand : {false, true}) {
-    if (on_demand ? !settings.odp && !settings.force_odp : settings.force_odp) continue;
-    for (const bool provider_keys : {true, false}) WEFT_CHECK(add({provider_keys, on_demand}));
+  for (const bool vector_keys : {false, true}) {
+    if (!vector_keys && asks_for_vector_keys(query)) continue;
+    for (const bool on_demand : {false, true}) {
+      if (on_demand ? !settings.odp && !settings.force_odp : settings.force_odp) continue;
+      for (const bool provider_keys : {true, false})
+        WEFT_CHECK(add({provider_keys, on_demand, vector_keys}));
+    }
   }
   return {};
 }

@@ -6,13 +6,17 @@
 namespace weft::cxi {
 
 Result<std::unique_ptr<NicCounter>> NicCounter::open(Domain &domain) {
+  const sdk::Guard guard(domain.engine().lock());
   WEFT_TRY(std::unique_ptr<Counter> counter, domain.lni().counter());
+  ++domain.nic_counters;
   return std::unique_ptr<NicCounter>(new NicCounter(domain, std::move(counter)));
 }
 
 NicCounter::~NicCounter() {
   const sdk::Guard guard(domain_.engine().lock());
   domain_.deferred().forget(*this);
+  counter_.reset();  // before the NIC may be another one (Domain::take_service)
+  --domain_.nic_counters;
 }
 
 uint64_t NicCounter::take_back_commands() {

@@ -49,7 +49,7 @@ class NicCounter final : public sdk::CntrStore {
       : domain_(domain), counter_(std::move(counter)) {}
 
   Domain &domain_;
-  const std::unique_ptr<Counter> counter_;
+  std::unique_ptr<Counter> counter_;
 };
 
 }  // namespace weft::cxi

@@ -8,41 +8,72 @@
 //      put.to = {peer.nid, peer.pid, index};
 //      put.match_bits = bits;
 //      put.initiator = ports.initiator;
-//      return put;
+//      return put;  // for a VniQueue, with peer.vni
 //    }
 //
-// Not for what only one part has: portals, queues of events.
+// With keys in its address vector (FI_AV_AUTH_KEY) an endpoint is in several VNIs, with the same
+// PID in each; otherwise it is in one. Not for what only one part has: portals, queues of events.
 #ifndef WEFT_PLUGINS_CXI_PORTS_H
 #define WEFT_PLUGINS_CXI_PORTS_H
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "plugins/cxi/nic/nic.h"
 
 namespace weft::cxi {
 
-// An endpoint of the fabric, in our VNI.
+class DeviceMemory;
+
+// An endpoint of the fabric.
 struct Peer {
   Nid nid = 0;
   Pid pid = 0;
+  Vni vni = 0;
 
-  constexpr uint64_t key() const { return uint64_t{nid} << kPidBits | pid; }
+  constexpr uint64_t key() const { return uint64_t{vni} << 32 | uint64_t{nid} << kPidBits | pid; }
   // As events name it.
-  static constexpr Peer of(uint32_t initiator) {
-    return {.nid = initiator & kMatchAnyEp & kMaxNid, .pid = Pid(initiator >> kMatchEpBits)};
+  static constexpr Peer of(uint32_t initiator, Vni vni) {
+    return {.nid = initiator & kMatchAnyEp & kMaxNid,
+            .pid = Pid(initiator >> kMatchEpBits),
+            .vni = vni};
   }
   constexpr uint32_t initiator() const { return match_id(pid, nid); }
+  constexpr Peer in(Vni other) const { return {.nid = nid, .pid = pid, .vni = other}; }
   bool operator==(const Peer &) const = default;
 };
 
 struct Ports {
   Lni *lni = nullptr;
-  Memory all;  // the memory of the process
+  Memory all;                             // the memory of the process
+  const DeviceMemory *devices = nullptr;  // FI_HMEM; null: no buffer is a device's
   Nid nid = 0;
-  Profile profile;
-  std::unique_ptr<Endpoint> endpoint;
-  uint32_t initiator = 0;  // how peers know us
+  Profile profile;                                   // that queues begin with
+  std::vector<std::unique_ptr<Endpoint>> endpoints;  // one for each VNI
+  uint32_t initiator = 0;                            // how peers know us
+  bool counts_successes_alone = false;
+
+  // Takes a PID that is free in all of the VNIs. FI_EADDRINUSE: there is none, or not `pid`.
+  Result<void> claim(const std::vector<Vni> &vnis, Pid pid);
+  bool has_pid() const { return !endpoints.empty(); }
+  Pid pid() const { return endpoints.front()->pid(); }
+  bool is_in(Vni vni) const;
+  Result<void> map(Portal &portal, Index index) const;  // in all of the VNIs
+};
+
+// A transmit queue whose transfers have a VNI each.
+class VniQueue {
+ public:
+  Result<void> open(Lni &lni, size_t depth, const Profile &profile);
+  // As TransmitQueue::post(). -FI_EINVAL: the service does not allow the VNI.
+  int post(const Transfer &transfer, Vni vni);
+  void flush() { queue_->flush(); }
+  void close() { queue_.reset(); }
+
+ private:
+  std::unique_ptr<TransmitQueue> queue_;
+  Profile profile_;  // that the queue has
 };
 
 }  // namespace weft::cxi

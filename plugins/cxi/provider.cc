@@ -11,6 +11,7 @@
 #include "plugins/cxi/all_devices.h"
 #include "plugins/cxi/fabric.h"
 #include "plugins/cxi/info.h"
+#include "plugins/cxi/nic_attr.h"
 #include "plugins/cxi/soft/network.h"
 
 namespace weft::cxi {
@@ -55,23 +56,31 @@ Result<sdk::InfoList> CxiProvider::getinfo(const sdk::GetinfoQuery &query) {
             : "cxi: there is no Slingshot card, and NICs in software are off (FI_CXI_SOFT)");
   WEFT_CHECK(check_compat(query.hints, settings_));
   WEFT_TRY(const AskedPlaces asked, asked_places(query, devices));
+  const bool has_hmem = query.hints != nullptr && (query.hints->caps & FI_HMEM) != 0;
+  if (has_hmem) WEFT_CHECK(hmem_->open());
   sdk::InfoList list(instance_->core);
   std::optional<Error> locked;  // why a NIC that was asked for is left out
   for (const DeviceFacts &facts : devices) {
     if (!asked.device.empty() && facts.name != asked.device) continue;
+    if (has_hmem && !facts.is_software) {
+      locked = Error{FI_ENODATA, "cxi: FI_HMEM is there with NICs in software only"};
+      continue;
+    }
     const auto open = check_key(facts.name, asked.key);
     if (!open) {
       locked = open.error();
       continue;
     }
     WEFT_CHECK(add_infos(list, facts, asked, query, settings_));
+    for (fi_info *info = list.front(); info != nullptr; info = info->next)
+      if (info->nic == nullptr) WEFT_CHECK(put_nic(*info, facts, devices_, settings_.default_vni));
   }
   if (list.empty() && locked) return tl::unexpected(*locked);
   return list;
 }
 
 Result<fid_fabric *> CxiProvider::fabric(const fi_fabric_attr &attr, void *context) {
-  return Fabric::open(instance_, settings_, devices_, attr, context);
+  return Fabric::open(instance_, settings_, devices_, hmem_, attr, context);
 }
 
 Result<void> CxiProvider::explain(const sdk::LineSink &line) {

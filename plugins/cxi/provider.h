@@ -11,6 +11,7 @@
 #ifndef WEFT_PLUGINS_CXI_PROVIDER_H
 #define WEFT_PLUGINS_CXI_PROVIDER_H
 
+#include <weft/sdk/hmem.h>
 #include <weft/sdk/params.h>
 #include <weft/sdk/provider.h>
 
@@ -78,7 +79,9 @@ inline constexpr weft_param kAll[] = {
                     4096, int64_t{1} << 32),
     sdk::int_param("oflow_buf_min_posted", "3", "how many of those the NIC has", 1, 1024),
     sdk::int_param("oflow_buf_max_cached", "0",
-                   "how many unused ones are kept; 0: three times oflow_buf_min_posted", 0, 8192),
+                   "how many unused ones are kept; 0: all; unless it is set, three times "
+                   "oflow_buf_min_posted",
+                   0, 8192),
     sdk::string_param("rx_match_mode", "hardware",
                       "who matches messages with receives: hardware, software, or hybrid: the NIC, "
                       "while its resources last"),
@@ -113,6 +116,11 @@ inline constexpr weft_param kAll[] = {
                    "microseconds after which a collective operation, or joining, fails though all "
                    "members are there; 0: never",
                    0, 3'600'000'000),
+    sdk::string_param("coll_fabric_mgr_url", nullptr,
+                      "who gives multicast addresses to groups on the hardware's fabric; members "
+                      "in software need none"),
+    sdk::bool_param("coll_use_dma_put", "0",
+                    "packets of groups are taken from memory, and not from the command"),
     sdk::bool_param("mr_match_events", "0",
                     "closing a region waits for what peers do with it; the NIC does that anyhow"),
     sdk::bool_param("prov_key_cache", "1",
@@ -138,6 +146,14 @@ inline constexpr weft_param kAll[] = {
     sdk::int_param("telemetry_rgid", "-1",
                    "the resource group that telemetry is of; -1: all. A NIC in software has one",
                    INT32_MIN, INT32_MAX),
+    sdk::string_param("libcuda", "libcuda.so.1",
+                      "the driver's library for memory of CUDA devices (FI_HMEM); empty: none"),
+    sdk::size_param("safe_devmem_copy_threshold", "4096",
+                    "bytes up to which the processor copies to and from device memory that its "
+                    "loads and stores reach; the device copies the rest",
+                    0, 1 << 30),
+    sdk::bool_param("disable_host_register", "0",
+                    "do not register buffers for unexpected messages with the device"),
     // What has no meaning without the hardware, but is checked.
     sdk::bool_param("msg_lossless", "0",
                     "the hardware lets messages wait where it has no place; in software flow "
@@ -151,13 +167,10 @@ inline constexpr weft_param kAll[] = {
                       "low_empty, low"),
     sdk::bool_param("disable_eq_hugetlb", "0", "no huge pages for event queues"),
     sdk::bool_param("disable_cq_hugetlb", "0", "the older name of disable_eq_hugetlb"),
-    sdk::bool_param("disable_host_register", "0", "do not register buffers with a GPU"),
     sdk::bool_param("disable_hmem_dev_register", "0", "do not map memory of a GPU"),
     sdk::bool_param("force_ze_hmem_support", "0", "use ZE memory whatever its scaling is"),
     sdk::bool_param("disable_dmabuf_cuda", "0", "no DMA-buf for CUDA memory"),
     sdk::bool_param("disable_dmabuf_rocr", "0", "no DMA-buf for ROCR memory"),
-    sdk::size_param("safe_devmem_copy_threshold", "4096",
-                    "bytes of GPU memory that the processor copies, at most", 0, 1 << 30),
     sdk::int_param("compat", "1",
                    "values of FI_ADDR_CXI and FI_PROTO_CXI from before they were libfabric's "
                    "(FI_ADDR_OPX, FI_PROTO_OPX): 0: never; 1: for who asks for them; 2: no others",
@@ -189,7 +202,10 @@ class CxiProvider {
   Result<void> explain(const sdk::LineSink &line);
 
   CxiProvider(const weft_instance *instance, Settings settings, std::shared_ptr<AllDevices> devices)
-      : instance_(instance), settings_(std::move(settings)), devices_(std::move(devices)) {}
+      : instance_(instance),
+        settings_(std::move(settings)),
+        devices_(std::move(devices)),
+        hmem_(std::make_shared<sdk::HmemSource>(settings_.hmem)) {}
 
  private:
   static Result<Settings> settings_of(const weft_instance *instance);  // settings.cc
@@ -199,6 +215,7 @@ class CxiProvider {
   const weft_instance *instance_;
   const Settings settings_;
   const std::shared_ptr<AllDevices> devices_;
+  const std::shared_ptr<sdk::HmemSource> hmem_;
 };
 
 }  // namespace weft::cxi

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/cxi/region.h"
 
+#include <weft/sdk/av.h>
 #include <weft/sdk/endpoint_number.h>
 #include <weft/sdk/eq.h>
+#include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
 
+#include <algorithm>
+#include <cstring>
 #include <new>
 #include <utility>
 
 #include "plugins/cxi/domain.h"
 #include "plugins/cxi/endpoint.h"
+#include "plugins/cxi/nic_counter.h"
 
 namespace weft::cxi {
 namespace {
@@ -45,8 +50,39 @@ void Regions::give_key(uint64_t key) {
     optimized_ids_.reset(key & 0xffff);
 }
 
+// A region is reached in all VNIs of its endpoint. An attribute with keys may name a vector of the
+// domain, but no peer: that would take FI_DIRECTED_RECV (fi_av.3).
+Result<void> Regions::check_auth_key(const fi_mr_attr &attr) const {
+  if (!domain_.has_vector_keys() || (attr.auth_key_size == 0 && attr.auth_key == nullptr))
+    return {};
+  fi_mr_auth_key key{};
+  if (attr.auth_key_size != sizeof key || attr.auth_key == nullptr)
+    return fail(
+        FI_EINVAL,
+        "memory registration: with FI_AV_AUTH_KEY an auth_key is a struct fi_mr_auth_key of "
+        "%zu bytes, not %zu at %p",
+        sizeof key, attr.auth_key_size, static_cast<const void *>(attr.auth_key));
+  std::memcpy(&key, attr.auth_key, sizeof key);
+  if (key.av == nullptr || !sdk::Av::is_mine(&key.av->fid, FI_CLASS_AV, domain_.instance()) ||
+      &sdk::Av::from(key.av)->engine() != &domain_.engine())
+    return fail(FI_EINVAL, "memory registration: auth_key names no address vector of the domain");
+  if (key.src_addr != FI_ADDR_UNSPEC)
+    return fail(FI_EINVAL,
+                "memory registration: auth_key names a peer: cxi opens regions to all peers in the "
+                "VNIs of their endpoint; make src_addr FI_ADDR_UNSPEC");
+  return {};
+}
+
 Result<fid_mr *> Regions::open(const fi_mr_attr &attr, uint64_t flags) {
-  WEFT_CHECK(sdk::check_registration(attr, flags, {.iov_limit = 1}));
+  const DeviceMemory *const devices = domain_.devices();
+  sdk::RegistrationLimits limits{.iov_limit = 1};
+  if (devices != nullptr) limits.flags |= FI_HMEM_DEVICE_ONLY;
+  WEFT_CHECK(sdk::check_registration(attr, flags, limits));
+  WEFT_CHECK(check_auth_key(attr));
+  sdk::HmemPlace region_place;
+  if (devices != nullptr) {
+    WEFT_TRY(region_place, devices->hmem().check(attr, flags));
+  }
   Region *region = nullptr;
   {
     const sdk::Guard guard(domain_.engine().lock());
@@ -54,15 +90,17 @@ Result<fid_mr *> Regions::open(const fi_mr_attr &attr, uint64_t flags) {
     const auto [place, is_new] = regions_.try_emplace(key);
     if (!is_new)
       return fail(FI_ENOKEY, "memory registration: key %#llx is in use", (unsigned long long)key);
-    region = place->second = new (std::nothrow) Region(domain_, attr, flags, key);
+    region = place->second = new (std::nothrow) Region(domain_, attr, flags, key, region_place);
     if (region == nullptr) {
       give_key(key);
       return fail(FI_ENOMEM, "memory registration: no memory");
     }
+    if (devices != nullptr) descriptors_.insert(region);
   }
   if (auto published = region->publish(domain_.base()); !published) {
     const sdk::Guard guard(domain_.engine().lock());
     give_key(region->key());
+    descriptors_.erase(region);
     delete region;
     return tl::unexpected(published.error());
   }
@@ -72,13 +110,30 @@ Result<fid_mr *> Regions::open(const fi_mr_attr &attr, uint64_t flags) {
 
 // ---- a region ----
 
-Region::Region(Domain &domain, const fi_mr_attr &attr, uint64_t flags, uint64_t key)
+std::optional<sdk::HmemPlace> Regions::place_of(const void *desc, const void *address,
+                                                size_t length) const {
+  if (!descriptors_.contains(desc)) return std::nullopt;
+  return static_cast<const Region *>(desc)->place_of(address, length);
+}
+
+std::optional<sdk::HmemPlace> Region::place_of(const void *address, size_t length) const {
+  const uint64_t offset =
+      reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(memory_.iov_base);
+  if (offset > memory_.iov_len || length > memory_.iov_len - offset) return std::nullopt;
+  sdk::HmemPlace place = place_;
+  place.bytes -= std::min<uint64_t>(offset, place.bytes);
+  return place;
+}
+
+Region::Region(Domain &domain, const fi_mr_attr &attr, uint64_t flags, uint64_t key,
+               const sdk::HmemPlace &place)
     : Object(domain.instance(), FI_CLASS_MR, attr.context),
       domain_(domain),
       memory_(attr.mr_iov[0]),
       access_(attr.access),
       flags_(flags),
-      c_key_(key) {
+      c_key_(key),
+      place_(place) {
   c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Region>());
   c()->mem_desc = this;
   c()->key = key;
@@ -97,20 +152,36 @@ Entry Region::entry() const {
               .start = reinterpret_cast<uintptr_t>(memory_.iov_base),
               .length = memory_.iov_len,
               .match_bits = is_optimized ? 0 : c_key_ & ~kProviderKey};
-  entry.link_disable = entry.unlink_disable = true;
+  entry.unlink_disable = true;
   entry.comm_disable = !has_events();
   entry.op_put = (access_ & FI_REMOTE_WRITE) != 0;
   entry.op_get = (access_ & FI_REMOTE_READ) != 0;
   return entry;
 }
 
-void Region::append(const Entry &entry) {
+// Which one the NIC raises. Where there are two, for the region and for its endpoint, the other one
+// counts by events.
+sdk::Cntr *Region::counter_of(bool write) const {
+  const sdk::RxContext &rx = endpoint_->receiver();
+  sdk::Cntr *const own = write ? remote_write_ : remote_read_;
+  sdk::Cntr *const counter = own != nullptr ? own : write ? rx.remote_write : rx.remote_read;
+  return counter != nullptr && counter->store() != nullptr ? counter : nullptr;
+}
+
+void Region::append(Entry entry) {
+  const auto raise = [&](sdk::Cntr *counter) {
+    entry.counter =
+        counter != nullptr ? &static_cast<NicCounter &>(*counter->store()).counter() : nullptr;
+    entry.counts_bytes = counter != nullptr && counter->counts_bytes();
+  };
   Control &control = endpoint_->control_portals();
   const bool is_optimized = write_portal_ != nullptr;
   Portal &writes = is_optimized ? *write_portal_ : control.writes();
   Portal *const reads = is_optimized ? read_portal_.get() : &control.reads();
-  if (entry.op_put || entry.op_get) writes.append(List::kPriority, entry);
-  if (entry.op_get && reads != nullptr) reads->append(List::kPriority, entry);
+  raise(nic_write_ = counter_of(true));
+  if (entry.op_put || entry.op_get) control.append(writes, entry);
+  raise(nic_read_ = counter_of(false));
+  if (entry.op_get && reads != nullptr) control.append(*reads, entry);
 }
 
 void Region::withdraw(uint16_t id) {
@@ -126,13 +197,17 @@ void Region::withdraw(uint16_t id) {
   control.remove(id);
 }
 
+Result<weft::cxi::Memory> Region::map(unsigned access) {
+  const auto start = reinterpret_cast<uintptr_t>(memory_.iov_base);
+  if (place_) return domain_.lni().map_device(start, memory_.iov_len, access, place_);
+  return domain_.lni().map(start, memory_.iov_len, access);
+}
+
 Result<void> Region::link() {
   if (!enabled_ || linked_ || endpoint_ == nullptr || !endpoint_->enabled()) return {};
   Control &control = endpoint_->control_portals();
   const bool writes = access_ & FI_REMOTE_WRITE, reads = access_ & FI_REMOTE_READ;
-  WEFT_TRY(mapped_,
-           domain_.lni().map(reinterpret_cast<uintptr_t>(memory_.iov_base), memory_.iov_len,
-                             (reads ? Lni::kRead : 0) | (writes ? Lni::kWrite : 0)));
+  WEFT_TRY(mapped_, map((reads ? Lni::kRead : 0) | (writes ? Lni::kWrite : 0)));
   WEFT_TRY(id_, control.add(*this));
   linked_ = true;
   if (const RegionAt at = region_at(c_key_, true, domain_.regions().optimized); at.is_optimized) {
@@ -142,7 +217,7 @@ Result<void> Region::link() {
     }
   }
   append(entry());
-  if (!writes) return {};
+  if (!writes) return control.linked("a memory region");
   // Writes with remote CQ data are told of.
   WEFT_TRY(solicited_id_, control.add(*this));
   is_solicited_ = true;
@@ -151,8 +226,8 @@ Result<void> Region::link() {
   solicited.match_bits = (c_key_ & ~kProviderKey) | kSolicited;
   solicited.comm_disable = false;
   solicited.op_get = false;
-  control.writes().append(List::kPriority, solicited);
-  return {};
+  control.append(control.writes(), solicited);
+  return control.linked("a memory region");
 }
 
 // The new entry stands behind the old one until that goes, so peers find one at all times.
@@ -161,14 +236,21 @@ void Region::refresh() {
   auto id = endpoint_->control_portals().add(*this);
   if (!id) return;
   const uint16_t old = std::exchange(id_, *id);
+  old_ = {.id = old, .write = nic_write_, .read = nic_read_};
   append(entry());
-  withdraw(old);
+  const auto linked = endpoint_->control_portals().linked("what counts at a memory region");
+  if (linked) return withdraw(old);
+  WEFT_WARN(instance(), FI_LOG_MR, "%s", linked.error().text.c_str());
+  withdraw(std::exchange(id_, old));
+  nic_write_ = old_.write;
+  nic_read_ = old_.read;
+  old_ = {};
 }
 
 Result<std::unique_ptr<Portal>> Region::open_portal(Index index) {
   WEFT_TRY(std::unique_ptr<Portal> portal,
            domain_.lni().portal({}, endpoint_->control_portals().events()));
-  WEFT_CHECK(portal->map(endpoint_->nic_endpoint(), index));
+  WEFT_CHECK(endpoint_->ports().map(*portal, index));
   portal->set_state(PortalState::kEnabled, kIgnoreDrops);
   return portal;
 }
@@ -181,6 +263,30 @@ void Region::unlink() {
   write_portal_.reset();
   read_portal_.reset();
   domain_.lni().unmap(mapped_);
+  nic_write_ = nic_read_ = nullptr;
+  old_ = {};
+}
+
+// What the NIC has counted is only told. A fetching atomic it has counted as a write.
+void Region::count(bool write, const Event &event) {
+  const bool is_write_entry = event.type != EventType::kGet;
+  sdk::Cntr *by_nic = nullptr;
+  if (write == is_write_entry && event.buffer_id == id_)
+    by_nic = write ? nic_write_ : nic_read_;
+  else if (write == is_write_entry && event.buffer_id == old_.id)
+    by_nic = write ? old_.write : old_.read;
+  sdk::Cntr *const own = write ? remote_write_ : remote_read_;
+  sdk::Cntr *const of_endpoint =
+      endpoint_->receiver().remote_counter(write ? FI_REMOTE_WRITE : FI_REMOTE_READ);
+  for (sdk::Cntr *const counter : {own, of_endpoint}) {
+    if (counter == nullptr) continue;
+    if (counter != by_nic) {
+      counter->add_events(1, event.mlength);
+    } else {
+      counter->look();
+      by_nic = nullptr;
+    }
+  }
 }
 
 // What peers did here, where somebody counts it, or wants remote CQ data.
@@ -189,10 +295,8 @@ void Region::on_window(const Event &event) {
   const bool fetches = event.type == EventType::kFetchAtomic;
   const bool reads = event.type == EventType::kGet || fetches;
   const bool writes = event.type != EventType::kGet;
-  if (reads && remote_read_ != nullptr) remote_read_->add_events(1, event.mlength);
-  if (writes && remote_write_ != nullptr) remote_write_->add_events(1, event.mlength);
-  if (reads) endpoint_->receiver().count_remote(FI_REMOTE_READ, event.mlength);
-  if (writes) endpoint_->receiver().count_remote(FI_REMOTE_WRITE, event.mlength);
+  if (reads) count(false, event);
+  if (writes) count(true, event);
   if (event.type == EventType::kPut && event.match_bits & kSolicited && is_solicited_)
     endpoint_->on_remote_data(event);
 }
@@ -251,6 +355,7 @@ int Region::close() {
     unlink();
     if (endpoint_ != nullptr) endpoint_->remove(*this);
     domain_.regions().give_key(c_key_);
+    domain_.regions().descriptors_.erase(this);
   }
   retire();
   if (sdk::Eq *const eq = domain_.memory().eq) eq->forget(base());

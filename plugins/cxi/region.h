@@ -12,18 +12,22 @@
 //
 // A region is standard (an entry in the portals that all standard regions of an endpoint share,
 // found by its key) or optimized (portals of its own, reached by short packets without order).
-// Peers name offsets from its start (no FI_MR_VIRT_ADDR). Not for descriptors: transfers need none.
+// Peers name offsets from its start (no FI_MR_VIRT_ADDR). With FI_HMEM a region may be memory of a
+// device, and its descriptor says so to transfers; without it they need none.
 #ifndef WEFT_PLUGINS_CXI_REGION_H
 #define WEFT_PLUGINS_CXI_REGION_H
 
 #include <rdma/fi_domain.h>
 #include <weft/sdk/cntr.h>
 #include <weft/sdk/fid.h>
+#include <weft/sdk/hmem.h>
 #include <weft/sdk/memory.h>
 
 #include <bitset>
 #include <memory>
+#include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "plugins/cxi/control.h"
 
@@ -36,6 +40,8 @@ class Regions;
 class Region final : public sdk::Object<Region, fid_mr>, private WindowUser {
  public:
   uint64_t key() const { return c_key_; }
+  // Of a buffer in it; none: it is not.
+  std::optional<sdk::HmemPlace> place_of(const void *address, size_t length) const;
   // With the domain's lock held: opens it to peers, when its endpoint is enabled; the opposite.
   Result<void> link();
   void unlink();
@@ -50,11 +56,15 @@ class Region final : public sdk::Object<Region, fid_mr>, private WindowUser {
 
  private:
   friend class Regions;
-  Region(Domain &domain, const fi_mr_attr &attr, uint64_t flags, uint64_t key);
+  Region(Domain &domain, const fi_mr_attr &attr, uint64_t flags, uint64_t key,
+         const sdk::HmemPlace &place);
+  Result<weft::cxi::Memory> map(unsigned access);
   ~Region() = default;
   int enable();
   Entry entry() const;
-  void append(const Entry &entry);
+  void append(Entry entry);
+  sdk::Cntr *counter_of(bool write) const;
+  void count(bool write, const Event &event);
   void withdraw(uint16_t id);
   bool has_events() const;
   Result<std::unique_ptr<Portal>> open_portal(Index index);
@@ -63,9 +73,17 @@ class Region final : public sdk::Object<Region, fid_mr>, private WindowUser {
   Domain &domain_;
   const iovec memory_;
   const uint64_t access_, flags_, c_key_;
+  const sdk::HmemPlace place_;
   CxiEndpoint *endpoint_ = nullptr;
   bool enabled_ = false, linked_ = false;
   sdk::Cntr *remote_write_ = nullptr, *remote_read_ = nullptr;
+  // What the NIC raises by the entry that peers find now.
+  sdk::Cntr *nic_write_ = nullptr, *nic_read_ = nullptr;
+  // The same of the entry before that, whose events may still come.
+  struct {
+    std::optional<uint16_t> id;
+    sdk::Cntr *write = nullptr, *read = nullptr;
+  } old_;
   Memory mapped_;
   uint16_t id_ = 0, solicited_id_ = 0;
   bool is_solicited_ = false;
@@ -77,6 +95,9 @@ class Regions final : public sdk::Memory {
   Regions(Domain &domain, bool provider_keys) : domain_(domain), provider_keys_(provider_keys) {}
 
   Result<fid_mr *> open(const fi_mr_attr &attr, uint64_t flags) override;
+  // With FI_HMEM: the place of a buffer, if `desc` is a region that has it.
+  std::optional<sdk::HmemPlace> place_of(const void *desc, const void *address,
+                                         size_t length) const;
   bool has_provider_keys() const { return provider_keys_; }
   bool empty() const { return regions_.empty(); }
   bool optimized = true;  // keys below kOptimizedKeys, and provider keys while there are some
@@ -85,12 +106,14 @@ class Regions final : public sdk::Memory {
 
  private:
   friend class Region;
+  Result<void> check_auth_key(const fi_mr_attr &attr) const;
   Result<uint64_t> new_key(const fi_mr_attr &attr, uint64_t flags);
   void give_key(uint64_t key);
 
   Domain &domain_;
   const bool provider_keys_;
   std::unordered_map<uint64_t, Region *> regions_;  // by key
+  std::unordered_set<const void *> descriptors_;    // with FI_HMEM
   std::bitset<kOptimizedKeys - kFirstProviderId> optimized_ids_;
   uint16_t next_id_ = 0;
   uint64_t sequence_ = 0;

@@ -4,6 +4,8 @@
 #include <weft/sdk/log.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
 #include <initializer_list>
 #include <string_view>
 
@@ -13,6 +15,8 @@ namespace weft::cxi {
 namespace {
 
 using Params = sdk::Params<CxiProvider>;
+
+constexpr size_t kMaxUniverse = size_t{1} << 32;
 
 // Which of them a parameter has.
 Result<size_t> choice(std::string_view value, const char *origin, const char *name,
@@ -39,6 +43,20 @@ Result<void> check_hardware(const Params &params) {
   WEFT_CHECK(choice(params.string("cq_policy"), params.origin("cq_policy"), "cq_policy",
                     {"always", "high_empty", "low_empty", "low"}));
   return {};
+}
+
+// FI_UNIVERSE_SIZE: how many processes there are. Launchers set it for whatever libfabric there is.
+size_t universe_size(const weft_instance *instance, size_t usual) {
+  constexpr const char *kName = "FI_UNIVERSE_SIZE";
+  const char *const text = std::getenv(kName);
+  if (text == nullptr || *text == '\0') return usual;
+  const std::string_view all(text);
+  size_t value = 0;
+  const auto [end, error] = std::from_chars(all.begin(), all.end(), value);
+  if (error == std::errc() && end == all.end() && value != 0 && value <= kMaxUniverse) return value;
+  WEFT_WARN(instance, FI_LOG_FABRIC, "%s is \"%s\", and not 1 to %zu: it counts as %zu", kName,
+            text, kMaxUniverse, usual);
+  return usual;
 }
 
 Result<std::vector<Telemetry>> telemetry_named(const weft_instance *instance,
@@ -86,7 +104,8 @@ Result<Settings> CxiProvider::settings_of(const weft_instance *instance) {
                                            params.is_default("oflow_buf_min_posted"),
                                            params.integer("oflow_buf_count")));
   s.oflow_buf_max_cached = size_t(params.integer("oflow_buf_max_cached"));
-  if (s.oflow_buf_max_cached == 0) s.oflow_buf_max_cached = 3 * s.oflow_buf_min_posted;
+  if (params.is_default("oflow_buf_max_cached"))
+    s.oflow_buf_max_cached = 3 * s.oflow_buf_min_posted;
   s.req_buf_size = params.size("req_buf_size");
   s.req_buf_min_posted = size_t(params.integer("req_buf_min_posted"));
   s.req_buf_max_cached =
@@ -104,8 +123,12 @@ Result<Settings> CxiProvider::settings_of(const weft_instance *instance) {
   s.compat = Settings::Compat(params.integer("compat"));
   s.force_odp = params.flag("force_odp");
   s.ctrl_rx_eq_max_size = params.size("ctrl_rx_eq_max_size");
+  s.universe_size = universe_size(instance, s.universe_size);
   s.coll_timeout_ns = uint64_t(params.integer("coll_timeout_usec")) * 1000;
   s.coll_limit_ns = uint64_t(params.integer("coll_limit_usec")) * 1000;
+  s.hmem = {.cuda = std::string(params.string("libcuda")),
+            .direct = params.size("safe_devmem_copy_threshold")};
+  s.disable_host_register = params.flag("disable_host_register");
   s.default_vni = Vni(params.integer("default_vni"));
   s.enable_trig_op_limit = params.flag("enable_trig_op_limit");
 

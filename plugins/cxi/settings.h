@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include <weft/sdk/hmem.h>
+
 #include "plugins/cxi/soft/devices.h"
 
 namespace weft::cxi {
@@ -54,13 +56,17 @@ struct Settings {
   bool odp = false, force_odp = false;
   enum class Compat : uint8_t { kNever, kAsked, kAlways } compat = Compat::kAsked;
   size_t universe_size = 256, ctrl_rx_eq_max_size = 64u << 20;
-  // Places for events of regions and control messages.
+  // Places for events of regions and control messages. What is sent needs half of the least.
   size_t control_events() const {
-    return std::clamp<size_t>(universe_size * 4, 8192, ctrl_rx_eq_max_size / 64);
+    const size_t wanted = std::max<size_t>(universe_size * 4, 8192);
+    return std::max<size_t>(2048, std::min(wanted, ctrl_rx_eq_max_size / 64));
   }
 
   uint64_t coll_timeout_ns = 32'000'000;
   uint64_t coll_limit_ns = 0;  // 0: none
+
+  sdk::HmemOptions hmem;
+  bool disable_host_register = false;
 
   uint16_t default_vni = 10;
   std::vector<Telemetry> telemetry;  // to log

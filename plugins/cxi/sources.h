@@ -4,7 +4,7 @@
 // Example:
 //    // What the receiver calls the sender of a message.
 //    inline uint32_t name_of(Sources &sources, const Event &event) {
-//      return sources.number_of(event.initiator);
+//      return sources.number_of(Peer::of(event.initiator, event.vni));
 //    }
 //
 // A sender that is not in the address vector has a number of its own until it is inserted. All
@@ -25,15 +25,21 @@
 
 namespace weft::cxi {
 
-// FI_ADDR_CXI of a peer. The VNI is that of the endpoints, and not part of it.
+// FI_ADDR_CXI of a peer. The VNI counts where address vectors have keys (FI_AV_AUTH_KEY).
 inline sdk::Address address_of(const Peer &peer) {
-  const uint32_t words[2] = {uint32_t{peer.nid} << kPidBits | peer.pid, 0};
-  return sdk::Address::of(FI_ADDR_CXI, words, sizeof words);
+  alignas(4) unsigned char bytes[8] = {};
+  const uint32_t word = uint32_t{peer.nid} << kPidBits | peer.pid;
+  std::memcpy(bytes, &word, sizeof word);
+  std::memcpy(bytes + sizeof word, &peer.vni, sizeof peer.vni);
+  return sdk::Address::of(FI_ADDR_CXI, bytes, sizeof bytes);
 }
 inline Peer peer_of(const sdk::Address &address) {
+  const auto *const bytes = static_cast<const unsigned char *>(address.data());
   uint32_t word;
-  std::memcpy(&word, address.data(), sizeof word);
-  return {.nid = word >> kPidBits & kMaxNid, .pid = Pid(word & kAnyPid)};
+  std::memcpy(&word, bytes, sizeof word);
+  Peer peer{.nid = word >> kPidBits & kMaxNid, .pid = Pid(word & kAnyPid)};
+  std::memcpy(&peer.vni, bytes + sizeof word, sizeof peer.vni);
+  return peer;
 }
 
 class Sources {
@@ -42,54 +48,66 @@ class Sources {
   explicit Sources(bool wanted) : wanted_(wanted) {}
   void set_av(sdk::Av *av) { av_ = av; }
 
-  uint32_t number_of(uint32_t initiator) {
+  uint32_t number_of(const Peer &peer) {
     if (!wanted_) return sdk::Matcher::kUnknownSource;
-    if (initiator == last_initiator_) return last_;
-    last_ = find(initiator);
-    last_initiator_ = initiator;
+    if (is_last_known_ && peer == last_peer_) return last_;
+    last_ = find(as_in_vector(peer));
+    last_peer_ = peer;
+    is_last_known_ = true;
     return last_;
   }
-  // The address of a sender that has no index: its FI_ADDR_CXI as bytes.
+  // A sender that has no index.
+  std::optional<Peer> stranger_of(uint32_t number) const {
+    for (const auto &[key, one] : strangers_)
+      if (one.number == number) return one.peer;
+    return std::nullopt;
+  }
+  // Its FI_ADDR_CXI as bytes.
   std::string address_of_stranger(uint32_t number) const {
-    for (const auto &[initiator, one] : strangers_) {
-      if (one != number) continue;
-      const sdk::Address address = address_of(Peer::of(initiator));
-      return std::string(static_cast<const char *>(address.data()), address.size());
-    }
-    return {};
+    const auto peer = stranger_of(number);
+    if (!peer) return {};
+    const sdk::Address address = address_of(*peer);
+    return std::string(static_cast<const char *>(address.data()), address.size());
   }
   // The number that the messages of this peer have had so far, if there are any.
   std::optional<uint32_t> on_inserted(const sdk::Address &address) {
-    forget_last();
+    is_last_known_ = false;
     if (address.size() == 0) return std::nullopt;
-    const auto found = strangers_.extract(peer_of(address).initiator());
-    return found.empty() ? std::nullopt : std::optional(found.mapped());
+    const auto found = strangers_.extract(as_in_vector(peer_of(address)).key());
+    return found.empty() ? std::nullopt : std::optional(found.mapped().number);
   }
   // Its messages are those of a stranger from now on, whose number this is.
   uint32_t on_removed(const sdk::Address &address) {
-    forget_last();
-    return stranger(peer_of(address).initiator());
+    is_last_known_ = false;
+    return stranger(as_in_vector(peer_of(address)));
   }
   bool wanted() const { return wanted_; }
 
  private:
-  void forget_last() { last_initiator_ = kMatchAny; }
+  struct Stranger {
+    Peer peer;
+    uint32_t number = 0;
+  };
 
-  uint32_t find(uint32_t initiator) {
-    const uint32_t index = av_->find(address_of(Peer::of(initiator)));
-    return index != sdk::Av::kNone ? index : stranger(initiator);
+  // Without keys, no address has a VNI.
+  Peer as_in_vector(const Peer &peer) const { return av_->has_keys() ? peer : peer.in(0); }
+  uint32_t find(const Peer &peer) {
+    const uint32_t index = av_->find(address_of(peer));
+    return index != sdk::Av::kNone ? index : stranger(peer);
   }
-  uint32_t stranger(uint32_t initiator) {
-    const auto [at, is_new] = strangers_.try_emplace(initiator, next_);
+  uint32_t stranger(const Peer &peer) {
+    const auto [at, is_new] = strangers_.try_emplace(peer.key(), Stranger{peer, next_});
     if (is_new && ++next_ >= sdk::Matcher::kUnknownSource) next_ = sdk::Matcher::kFirstUnnamed;
-    return at->second;
+    return at->second.number;
   }
 
   const bool wanted_;
   sdk::Av *av_ = nullptr;
-  uint32_t last_initiator_ = kMatchAny, last_ = sdk::Matcher::kUnknownSource;
+  Peer last_peer_;
+  bool is_last_known_ = false;
+  uint32_t last_ = sdk::Matcher::kUnknownSource;
   uint32_t next_ = sdk::Matcher::kFirstUnnamed;
-  std::unordered_map<uint32_t, uint32_t> strangers_;
+  std::unordered_map<uint64_t, Stranger> strangers_;
 };
 
 }  // namespace weft::cxi

@@ -62,26 +62,9 @@ Result<void> Transmit::open(bool waits) {
                                              .fill_percent = settings_.cq_fill_percent,
                                              .waits = waits}));
   WEFT_TRY(queue_, ports_.lni->transmit_queue(size + 8, profile_ = ports_.profile));
-  WEFT_TRY(source_, ports_.lni->portal({.is_matching = true}, *events_));
-  WEFT_CHECK(source_->map(*ports_.endpoint, kRendezvousIndex));
-  source_->set_state(PortalState::kEnabled, kIgnoreDrops);
-  // Whatever is mapped for a long message, by its LAC and address: the target knows both from it.
-  for (const uint8_t lac : ports_.lni->lacs()) {
-    Entry whole{.memory = {.number = Memory::kWholeLac, .lac = lac},
-                .length = UINT64_MAX,
-                .match_bits = MessageBits().with_rendezvous(0, lac, 0).bits,
-                .ignore_bits = ~MessageBits().with_rendezvous(0, kLacMask, 0).bits};
-    whole.op_get = true;
-    whole.link_disable = whole.unlink_disable = true;
-    source_->append(List::kPriority, whole);
-  }
-  WEFT_TRY(done_, ports_.lni->portal({.is_matching = true}, *events_));
-  WEFT_CHECK(done_->map(*ports_.endpoint, kDoneIndex));
-  done_->set_state(PortalState::kEnabled, kIgnoreDrops);
-  Entry notice{.ignore_bits = ~uint64_t{0}};
-  notice.op_put = true;
-  notice.link_disable = notice.unlink_disable = true;
-  done_->append(List::kPriority, notice);
+  WEFT_CHECK(open_source());
+  WEFT_CHECK(open_done());
+  WEFT_CHECK(links_.wait("messages of an endpoint", *source_, [this] { return read_link(); }));
   long_.resize(std::min(kAllLong, kUntaggedLong + size));
   transactions_.resize(kTransactions);
   free_untagged_ = numbers(0, kUntaggedLong);
@@ -90,17 +73,64 @@ Result<void> Transmit::open(bool waits) {
   return {};
 }
 
+// Whatever is mapped for a long message, by its LAC and address: the target knows both from it.
+Result<void> Transmit::open_source() {
+  WEFT_TRY(source_, ports_.lni->portal({.is_matching = true}, *events_));
+  WEFT_CHECK(ports_.map(*source_, kRendezvousIndex));
+  source_->set_state(PortalState::kEnabled, kIgnoreDrops);
+  for (const uint8_t lac : ports_.lni->lacs()) {
+    Entry whole{.memory = {.number = Memory::kWholeLac, .lac = lac},
+                .length = UINT64_MAX,
+                .match_bits = MessageBits().with_rendezvous(0, lac, 0).bits,
+                .ignore_bits = ~MessageBits().with_rendezvous(0, kLacMask, 0).bits};
+    whole.op_get = true;
+    whole.unlink_disable = true;
+    links_.append(*source_, whole);
+  }
+  return {};
+}
+
+// While it opens nothing else comes.
+bool Transmit::read_link() {
+  const Event *const event = events_->peek(0);
+  if (event == nullptr) return false;
+  if (event->type == EventType::kLink) links_.on_link(*event);
+  events_->ack(1);
+  return true;
+}
+
+Result<void> Transmit::open_done() {
+  WEFT_TRY(done_, ports_.lni->portal({.is_matching = true}, *events_));
+  WEFT_CHECK(ports_.map(*done_, kDoneIndex));
+  done_->set_state(PortalState::kEnabled, kIgnoreDrops);
+  Entry notice{.ignore_bits = ~uint64_t{0}};
+  notice.op_put = true;
+  notice.unlink_disable = true;
+  links_.append(*done_, notice);
+  return {};
+}
+
 void Transmit::close() {
   engine_.set_deadline(*this, 0);
   done_.reset();
   source_.reset();
   queue_.reset();
+  ops_.visit([this](Op &op) {
+    if (op.window.number != 0) ports_.lni->unmap(std::exchange(op.window, {}));
+  });
   events_.reset();
 }
 
 // ---- calls ----
 
+bool Transmit::is_saturated() {
+  saturated_ |= events_->take_saturation();
+  if (saturated_ && events_->peek(0) == nullptr) saturated_ = false;
+  return saturated_;
+}
+
 Transmit::Op *Transmit::take() {
+  if (is_saturated()) return nullptr;
   Op *const op = ops_.take();
   if (op == nullptr) return nullptr;
   op->is_message = op->is_rendezvous = op->is_inject = false;
@@ -108,14 +138,30 @@ Transmit::Op *Transmit::take() {
   op->is_deferred = false;
   op->tries = 0;
   op->completion = nullptr;
-  op->writes_back = false;
+  op->writes_back = op->is_counted = false;
   op->number = UINT32_MAX;
+  op->sequence = 0;
   op->rc = Rc::kOk;
   op->transfer = Transfer{};
   op->transfer.eq = events_.get();
   op->transfer.user_ptr = reinterpret_cast<uintptr_t>(op);
   op->transfer.initiator = ports_.initiator;
   return op;
+}
+
+sdk::Cntr *Transmit::counter_of(const Op &op) const {
+  return op.is_message ? tx_.send : op.flags & FI_WRITE ? tx_.write : tx_.read;
+}
+
+// A message that is refused goes again, and has not failed.
+void Transmit::count_in_nic(Op &op, sdk::Cntr *counter) {
+  if (counter == nullptr || counter->store() == nullptr) return;
+  if (op.is_message && (op.is_rendezvous || op.wants_match || !ports_.counts_successes_alone))
+    return;
+  op.is_counted = true;
+  op.transfer.counter = &static_cast<NicCounter &>(*counter->store()).counter();
+  op.transfer.counts_bytes = counter->counts_bytes();
+  op.transfer.counts_failures = !op.is_message;
 }
 
 void Transmit::give(Op &op) {
@@ -133,9 +179,11 @@ void Transmit::give(Op &op) {
 bool Transmit::number_long(Op &op, bool tagged) {
   auto &free = tagged ? free_tagged_ : free_untagged_;
   if (free.empty()) return false;
-  auto window = ports_.lni->map(op.transfer.local, op.transfer.length, Lni::kRead | Lni::kRemote);
-  if (!window) return false;
-  op.window = *window;
+  if (op.window.number == 0) {  // of a device it is mapped already
+    auto window = ports_.lni->map(op.transfer.local, op.transfer.length, Lni::kRead | Lni::kRemote);
+    if (!window) return false;
+    op.window = *window;
+  }
   counters_.long_messages.add();
   op.is_rendezvous = true;
   op.number = free.back();
@@ -154,7 +202,7 @@ bool Transmit::number_transaction(Op &op) {
 }
 
 ssize_t Transmit::post(Op &op, bool fence) {
-  op.peer = {op.transfer.to.nid, op.transfer.to.pid};
+  op.peer = {op.transfer.to.nid, op.transfer.to.pid, op.profile.vni};
   op.sequence = ++sequence_;
   if (!use(op.profile)) return -FI_EINVAL;
   if (fence) {
@@ -230,10 +278,10 @@ bool Transmit::read_events() {
 
 void Transmit::on_acknowledged(const Event &event) {
   auto &op = *reinterpret_cast<Op *>(event.user_ptr);
-  op.in_flight = false;
-  if (op.is_message && event.rc == Rc::kPtDisabled) return on_refused(op);
+  const bool counted = std::exchange(op.in_flight, false);  // not if a counter has started it
+  if (op.is_message && event.rc == Rc::kPtDisabled) return on_refused(op, counted);
   if (retries_ && op.is_message && event.rc == Rc::kEntryNotFound && retry(op)) return;
-  if (op.is_message && !parked_.empty()) {
+  if (op.is_message && counted && !parked_.empty()) {
     if (const auto found = parked_.find(op.peer.key()); found != parked_.end()) {
       --found->second.in_flight;
       on_returned(found->second);
@@ -241,6 +289,7 @@ void Transmit::on_acknowledged(const Event &event) {
   }
   op.acknowledged = true;
   op.rc = event.rc;
+  if (event.type == EventType::kCommandFailure) op.is_counted = false;  // it has not begun
   // The NIC has found the receive by itself.
   if (event.list == List::kPriority) op.matched = true;
   settle(op);
@@ -277,7 +326,8 @@ void Transmit::on_deadline() {
 void Transmit::on_read(const Event &event) {
   const uint32_t number = rendezvous_of(event.match_bits);
   Op *const op = number < long_.size() ? long_[number] : nullptr;
-  if (op == nullptr || !(Peer::of(event.initiator) == op->peer)) return;  // it names none of ours
+  if (op == nullptr || op->peer != Peer::of(event.initiator, event.vni))
+    return;  // it names none of ours
   op->read = true;
   if (event.rc != Rc::kOk) op->rc = event.rc;
   settle(*op);
@@ -286,7 +336,7 @@ void Transmit::on_read(const Event &event) {
 void Transmit::on_matched(const Event &event) {
   const uint64_t number = transaction_of(event.match_bits);
   Op *const op = number < transactions_.size() ? transactions_[number] : nullptr;
-  if (op == nullptr || !(Peer::of(event.initiator) == op->peer)) return;
+  if (op == nullptr || op->peer != Peer::of(event.initiator, event.vni)) return;
   op->matched = true;
   settle(*op);
 }
@@ -307,114 +357,42 @@ void Transmit::drop(Op &op) {
 void Transmit::complete_deferred(Op &op) {
   deferred_->on_done(op);
   if (sdk::Cntr *const counter = op.completion) {
-    op.rc == Rc::kOk ? counter->add_events(1, op.length) : counter->add_error();
+    count(op, *counter);
     if (op.writes_back) static_cast<NicCounter &>(*counter->store()).counter().request_write_back();
     counter->users.fetch_sub(1);
   }
-  if (tx_.cq != nullptr && op.rc != Rc::kOk) {
+  report(op);
+  give(op);
+}
+
+// What the NIC has counted is only told.
+void Transmit::count(const Op &op, sdk::Cntr &counter) {
+  if (op.is_counted && (op.rc == Rc::kOk || op.transfer.counts_failures))
+    counter.look();
+  else if (op.rc == Rc::kOk)
+    counter.add_events(1, op.length);
+  else
+    counter.add_error();
+}
+
+void Transmit::report(const Op &op) {
+  if (tx_.cq == nullptr) return;
+  if (op.rc != Rc::kOk)
     tx_.cq->push_error({.context = op.context,
                         .flags = op.flags,
                         .len = op.length,
                         .err = errno_of(op.rc),
                         .prov_errno = int(op.rc)});
-  } else if (tx_.cq != nullptr && op.report) {
+  else if (op.report)
     tx_.cq->push({.context = op.context, .flags = op.flags, .len = op.length});
-  }
-  give(op);
 }
 
 void Transmit::complete(Op &op) {
   if (op.is_deferred) return complete_deferred(op);
   injected_ -= op.is_inject;
-  if (op.rc == Rc::kOk) {
-    tx_.succeed(op.context, op.flags, op.length, op.report);
-  } else {
-    tx_.finish({.context = op.context,
-                .flags = op.flags,
-                .length = op.length,
-                .report = op.report,
-                .err = errno_of(op.rc),
-                .prov_errno = int(op.rc)});
-  }
+  if (sdk::Cntr *const counter = counter_of(op)) count(op, *counter);
+  report(op);
   give(op);
-}
-
-// ---- flow control ----
-
-Transmit::Parked &Transmit::park(const Peer &peer) {
-  const auto [at, is_new] = parked_.try_emplace(peer.key());
-  Parked &parked = at->second;
-  if (!is_new) return parked;
-  parked.peer = peer;
-  ops_.visit([&](const Op &op) {
-    if (op.in_flight && op.is_message && op.peer == peer) ++parked.in_flight;
-  });
-  return parked;
-}
-
-void Transmit::on_refused(Op &op) {
-  counters_.messages_refused.add();
-  const bool known = parked_.contains(op.peer.key());
-  Parked &parked = park(op.peer);
-  if (known) --parked.in_flight;
-  ++parked.drops;
-  parked.resumes = false;
-  // In the order of the calls, in front of what has not left since.
-  const auto from = parked.waiting.begin() + ptrdiff_t(parked.next);
-  const auto place =
-      std::ranges::upper_bound(from, parked.waiting.end(), op.sequence, {}, &Op::sequence);
-  parked.waiting.insert(place, &op);
-  ++waiting_;
-  on_returned(parked);
-}
-
-void Transmit::on_returned(Parked &parked) {
-  if (parked.in_flight != 0) return;
-  if (parked.drops != 0) {
-    if (!parked.told) {
-      parked.told = true;
-      control_->tell(parked.peer, {ControlType::kNotify, uint16_t(parked.drops)});
-    }
-  } else if (parked.next == parked.waiting.size()) {
-    parked_.erase(parked.peer.key());
-  }
-}
-
-// The peer takes messages again.
-void Transmit::on_resume(const Peer &peer) {
-  const auto found = parked_.find(peer.key());
-  if (found == parked_.end() || !found->second.told) return;
-  Parked &parked = found->second;
-  parked.told = false;
-  parked.drops = 0;
-  parked.resumes = true;
-  go_on(parked);
-}
-
-void Transmit::on_lost(const Peer &peer, Rc rc) {
-  const auto found = parked_.extract(peer.key());
-  if (found.empty()) return;
-  Parked &parked = found.mapped();
-  for (; parked.next != parked.waiting.size(); ++parked.next) {
-    --waiting_;
-    parked.waiting[parked.next]->rc = rc;
-    complete(*parked.waiting[parked.next]);
-  }
-}
-
-void Transmit::go_on(Parked &parked) {
-  if (parked.next == parked.waiting.size()) return;
-  while (parked.next != parked.waiting.size()) {
-    Op &op = *parked.waiting[parked.next];
-    if (start(op) != 0) break;  // its acknowledgements make room
-    ++parked.next;
-    --waiting_;
-  }
-  if (parked.next == parked.waiting.size()) {
-    parked.waiting.clear();
-    parked.next = 0;
-  }
-  queue_->flush();
 }
 
 }  // namespace weft::cxi

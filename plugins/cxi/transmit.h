@@ -31,6 +31,7 @@
 
 #include "plugins/cxi/bits.h"
 #include "plugins/cxi/counters.h"
+#include "plugins/cxi/links.h"
 #include "plugins/cxi/ports.h"
 #include "plugins/cxi/settings.h"
 
@@ -58,9 +59,10 @@ class Transmit final : private sdk::Handler {
     bool is_deferred = false;          // a counter starts it
     sdk::Cntr *completion = nullptr;   // of that
     bool writes_back = false;          // which is written to the application's memory, too
-    Memory window;                     // of a long message: what its target may read
-    uint32_t number = 0;               // of a long message, or of a transaction
-    uint64_t sequence = 0;             // of posting
+    bool is_counted = false;           // by the NIC, when it is acknowledged
+    Memory window;          // of a long message: what its target may read; memory of a device
+    uint32_t number = 0;    // of a long message, or of a transaction
+    uint64_t sequence = 0;  // of posting
     Rc rc = Rc::kOk;
     Peer peer;
     Profile profile;
@@ -82,7 +84,8 @@ class Transmit final : private sdk::Handler {
   void set_retry_time(uint64_t ns) { retry_time_ns_ = ns; }
 
   // ---- for calls of the application ----
-  // Null: as many as the limit are under way.
+  // Null: as many as the limit are under way, or the NIC has told so much that it is to be read
+  // first (FI_CXI_CQ_FILL_PERCENT).
   Op *take();
   void give(Op &op);
   // Numbers of long messages, whose bytes the target may read from now on. False: none is free.
@@ -91,6 +94,10 @@ class Transmit final : private sdk::Handler {
   // Starts it, behind all before it; `fence`: when those are done. -FI_EAGAIN: nothing has
   // happened; -FI_EINVAL: the service does not allow its traffic class.
   ssize_t post(Op &op, bool fence);
+  // Lets the NIC raise a counter, if the acknowledgement is the end of the operation.
+  void count_in_nic(Op &op, sdk::Cntr *counter);
+  // Of the endpoint, for what it starts; null: there is none.
+  sdk::Cntr *counter_of(const Op &op) const;
   // A deferred one has not started, and does not any more.
   void drop(Op &op);
   // Whether operations may have it; before fi_enable: not known, so yes.
@@ -114,10 +121,10 @@ class Transmit final : private sdk::Handler {
     Peer peer;
     std::vector<Op *> waiting;  // in order, from `next` on
     size_t next = 0;
-    uint32_t drops = 0;
+    uint32_t drops = 0;  // that it has not been told of
     uint32_t in_flight = 0;
     bool resumes = false;  // its waiting messages go out
-    bool told = false;     // how many it has dropped
+    bool told = false;     // of others: it will say when it is ready
   };
 
   void on_acknowledged(const Event &event);
@@ -128,11 +135,17 @@ class Transmit final : private sdk::Handler {
   void on_event(uint32_t) override {}
   void settle(Op &op);  // completes it, if it is done
   void complete(Op &op);
+  void count(const Op &op, sdk::Cntr &counter);
+  void report(const Op &op);
   void complete_deferred(Op &op);
   int start(Op &op);
+  bool is_saturated();
+  Result<void> open_source();
+  Result<void> open_done();
+  bool read_link();
   bool use(const Profile &profile);  // from now on; false: the service does not allow it
   Parked &park(const Peer &peer);
-  void on_refused(Op &op);
+  void on_refused(Op &op, bool counted);
   void on_returned(Parked &parked);
   void go_on(Parked &parked);
 
@@ -151,9 +164,11 @@ class Transmit final : private sdk::Handler {
   std::unique_ptr<TransmitQueue> queue_;
   Profile profile_;  // that the queue has
   std::unique_ptr<Portal> source_, done_;
+  Links links_;
   uint64_t sequence_ = 0;
   size_t injected_ = 0;
-  size_t waiting_ = 0;  // of all parked peers
+  bool saturated_ = false;  // events_, until all of them are read
+  size_t waiting_ = 0;      // of all parked peers
   std::unordered_map<uint64_t, Parked> parked_;
   // Long messages by number, and which numbers are free.
   std::vector<Op *> long_, transactions_;

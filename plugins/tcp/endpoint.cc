@@ -107,9 +107,11 @@ ssize_t Endpoint::start(const sdk::SendRequest &r) {
   op->pin_count = 0;
   op->result_count = 0;
   op->set_header(header, order_);
-  if (!op->place(r.iov, r.count, r.length, r.flags & FI_INJECT)) {
+  if (const int rc = op->place(r.iov, r.count, r.length, r.flags & FI_INJECT, domain_.hmem());
+      rc != 0) {
+    op->drop_copy();
     tx_ops_.give(op);
-    return -FI_ENOMEM;
+    return rc;
   }
   Stream::start(*op, r.length, r.flags & FI_MORE, r.report);
   return 0;
@@ -119,9 +121,11 @@ ssize_t Endpoint::start(const sdk::RmaRequest &r) {
   ssize_t rc;
   Operation *op = take_operation(rc);
   if (op == nullptr) return rc;
-  if (!op->prepare(r, order_)) {
+  rc = op->prepare(r, order_, domain_.hmem());
+  if (rc != 0) {
+    op->drop_copy();
     tx_ops_.give(op);
-    return -FI_ENOMEM;
+    return rc;
   }
   Stream::start(*op, r.length, r.flags & FI_MORE, r.report);
   return 0;

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <new>
+#include <utility>
 
 #include "plugins/tcp/domain.h"
 #include "plugins/tcp/passive_endpoint.h"
@@ -30,18 +31,20 @@ void ConnectRequest::reject(std::string_view data) {
   ::shutdown(socket.get(), SHUT_WR);
 }
 
-Fabric::Fabric(const weft_instance *instance, const Settings &settings, const fi_fabric_attr &attr,
-               void *context)
+Fabric::Fabric(const weft_instance *instance, const Settings &settings,
+               std::shared_ptr<sdk::HmemSource> hmem, const fi_fabric_attr &attr, void *context)
     : Object(instance, FI_CLASS_FABRIC, context),
       settings_(settings),
+      hmem_(std::move(hmem)),
       api_version_(attr.api_version) {
   sdk::fill_tables(*this);
   c()->api_version = attr.api_version;
 }
 
 Result<fid_fabric *> Fabric::open(const weft_instance *instance, const Settings &settings,
-                                  const fi_fabric_attr &attr, void *context) {
-  Fabric *fabric = new (std::nothrow) Fabric(instance, settings, attr, context);
+                                  std::shared_ptr<sdk::HmemSource> hmem, const fi_fabric_attr &attr,
+                                  void *context) {
+  Fabric *fabric = new (std::nothrow) Fabric(instance, settings, std::move(hmem), attr, context);
   if (fabric == nullptr) return fail(FI_ENOMEM, "no memory for a fabric");
   if (auto published = fabric->publish(nullptr); !published) {
     delete fabric;

@@ -21,9 +21,11 @@
 #include <weft/sdk/connections.h>
 #include <weft/sdk/engine.h>
 #include <weft/sdk/fid.h>
+#include <weft/sdk/hmem.h>
 #include <weft/sdk/unique_fd.h>
 
 #include <atomic>
+#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -54,11 +56,13 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>,
                      public sdk::ConnectedFabricOps<Fabric, Domain, PassiveEndpoint> {
  public:
   static Result<fid_fabric *> open(const weft_instance *instance, const Settings &settings,
+                                   std::shared_ptr<sdk::HmemSource> hmem,
                                    const fi_fabric_attr &attr, void *context);
 
   sdk::Engine &engine() { return engine_; }
   sdk::Connections &connections() { return connections_; }
   const Settings &settings() const { return settings_; }
+  sdk::HmemSource &hmem() { return *hmem_; }
   Counters &counters() { return *stats_; }
   sdk::Stats<Counters> &stats() { return stats_; }
   uint32_t api_version() const { return api_version_; }
@@ -71,13 +75,14 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>,
   }
 
  private:
-  Fabric(const weft_instance *instance, const Settings &settings, const fi_fabric_attr &attr,
-         void *context);
+  Fabric(const weft_instance *instance, const Settings &settings,
+         std::shared_ptr<sdk::HmemSource> hmem, const fi_fabric_attr &attr, void *context);
   ~Fabric() = default;
 
   sdk::Engine engine_{true};
   sdk::Connections connections_{engine_, children, kPrivateDataSize};
   const Settings settings_;
+  const std::shared_ptr<sdk::HmemSource> hmem_;
   const uint32_t api_version_;
   sdk::Stats<Counters> stats_;
 };

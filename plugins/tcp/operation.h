@@ -11,7 +11,7 @@
 //      op.flags = FI_SEND | FI_MSG;
 //      op.length = payload.iov_len;
 //      op.set_header(header, order);
-//      return op.place(&payload, 1, payload.iov_len, /*inject=*/false);
+//      return op.place(&payload, 1, payload.iov_len, /*inject=*/false, nullptr) == 0;
 //    }
 //
 // How operations are queued and completed is in stream.h.
@@ -19,6 +19,7 @@
 #define WEFT_PLUGINS_TCP_OPERATION_H
 
 #include <rdma/fi_endpoint.h>
+#include <weft/sdk/hmem.h>
 #include <weft/sdk/iov.h>
 #include <weft/sdk/levels.h>
 #include <weft/sdk/mr.h>
@@ -54,28 +55,54 @@ struct Operation : SendItem {
   bool waits() const { return wait_ack || rendezvous || kind == kRead; }
 
   // Puts the payload behind the header. A small one is copied, because one vector costs the kernel
-  // less than two. False: no memory.
-  bool place(const iovec *iov, size_t vectors, uint64_t bytes, bool inject) {
+  // less than two. `hmem`: it may be memory of a device. 0, or -FI_E...
+  int place(const iovec *iov, size_t vectors, uint64_t bytes, bool inject, const sdk::Hmem *hmem) {
+    if (hmem != nullptr) return place_anywhere(iov, vectors, bytes, inject, *hmem);
     if (bytes <= room()) {
       for (size_t i = 0; i < vectors; ++i) copy(iov[i].iov_base, iov[i].iov_len);
-      return true;
+      return 0;
     }
     if (!inject) {
       for (size_t i = 0; i < vectors; ++i) add(iov[i].iov_base, iov[i].iov_len);
-      return true;
+      return 0;
     }
     copied = static_cast<char *>(std::malloc(bytes));
-    if (copied == nullptr) return false;
+    if (copied == nullptr) return -FI_ENOMEM;
     char *at = copied;
     for (size_t i = 0; i < vectors; ++i) {
       if (iov[i].iov_len != 0) std::memcpy(at, iov[i].iov_base, iov[i].iov_len);
       at += iov[i].iov_len;
     }
     add(copied, bytes);
-    return true;
+    return 0;
   }
-  // Fills in a remote access and encodes its frame. False: no memory.
-  bool prepare(const sdk::RmaRequest &r, ByteOrder order) {
+  // The same in a domain with FI_HMEM. What is not copied here is copied when it leaves.
+  int place_anywhere(const iovec *iov, size_t vectors, uint64_t bytes, bool inject,
+                     const sdk::Hmem &hmem) {
+    const bool is_short = bytes <= room();
+    char *at = nullptr;
+    if (is_short) {
+      at = static_cast<char *>(reserve(size_t(bytes)));
+    } else if (inject) {
+      at = copied = static_cast<char *>(std::malloc(bytes));
+      if (copied == nullptr) return -FI_ENOMEM;
+    }
+    for (size_t i = 0; i < vectors; ++i) {
+      const sdk::HmemPlace from = hmem.find(iov[i].iov_base, iov[i].iov_len);
+      if (from && iov[i].iov_len > from.bytes) return -FI_EFAULT;  // its allocation ends before
+      if (at == nullptr) {
+        add(iov[i].iov_base, iov[i].iov_len);
+        continue;
+      }
+      if (!sdk::hmem_copy(at, nullptr, iov[i].iov_base, from.or_null(), iov[i].iov_len))
+        return -FI_EFAULT;
+      at += iov[i].iov_len;
+    }
+    if (!is_short && inject) add(copied, bytes);
+    return 0;
+  }
+  // Fills in a remote access and encodes its frame. 0, or -FI_E...
+  int prepare(const sdk::RmaRequest &r, ByteOrder order, const sdk::Hmem *hmem) {
     FrameHeader header;
     header.op = r.write ? Op::kWrite : Op::kReadRequest;
     header.rma_count = uint8_t(r.rma_count);
@@ -97,10 +124,10 @@ struct Operation : SendItem {
     pin_count = 0;
     result_count = 0;
     set_header(header, order);
-    if (r.write) return place(r.iov, r.count, r.length, r.flags & FI_INJECT);
+    if (r.write) return place(r.iov, r.count, r.length, r.flags & FI_INJECT, hmem);
     result_count = uint8_t(r.count);
     std::copy_n(r.iov, r.count, result);
-    return true;
+    return 0;
   }
   void drop_copy() {
     if (copied != nullptr) std::free(std::exchange(copied, nullptr));

@@ -250,7 +250,8 @@ Verdict PeerStream::take_message(const FrameHeader &header, Target &target) {
 
 void PeerStream::end_message(const FrameHeader &header) {
   if (current_ != nullptr) {
-    ep_.receiver().complete(*std::exchange(current_, nullptr), last_message_, fit_, 0);
+    ep_.receiver().complete(*std::exchange(current_, nullptr), last_message_, fit_,
+                            take_landing_error());
   } else {
     // Receives may find it only when it is whole.
     filled();
@@ -379,7 +380,7 @@ void PeerStream::end_rendezvous(const FrameHeader &header) {
   const Expected expected = std::exchange(expected_[header.op_data - 1u], {});
   if (asked_ != 0) --asked_;
   if (expected.receive != nullptr)
-    ep_.receiver().complete(*expected.receive, expected.message, fit_, 0);
+    ep_.receiver().complete(*expected.receive, expected.message, fit_, take_landing_error());
   if (Saved *saved = expected.saved) {
     saved->stage = Saved::kHere;
     if (saved->dropped) {

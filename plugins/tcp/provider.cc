@@ -18,15 +18,19 @@ Result<std::unique_ptr<TcpProvider>> TcpProvider::create(const weft_instance *in
 Result<void> TcpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
                                    enum fi_ep_type type, const sdk::GetinfoQuery &query) const {
   const bool connected = type == FI_EP_MSG;
+  // Not unasked: it makes a domain look at each address.
+  const uint64_t hmem =
+      !connected && query.hints != nullptr ? query.hints->caps & uint64_t(FI_HMEM) : 0;
   WEFT_TRY(fi_info *const info, list.add());
   // No mr_mode is needed. Random keys are safer than chosen ones, so applications that can use them
   // get them.
-  WEFT_CHECK(sdk::fill_software_info(*info, path, query,
-                                     {.type = type,
-                                      .version = TcpProvider::info.version,
-                                      .transmit_caps = connected ? kTransmitCaps : kRdmTransmitCaps,
-                                      .receive_caps = connected ? kReceiveCaps : kRdmReceiveCaps,
-                                      .mr_mode = FI_MR_PROV_KEY}));
+  WEFT_CHECK(
+      sdk::fill_software_info(*info, path, query,
+                              {.type = type,
+                               .version = TcpProvider::info.version,
+                               .transmit_caps = connected ? kTransmitCaps : kRdmTransmitCaps | hmem,
+                               .receive_caps = connected ? kReceiveCaps : kRdmReceiveCaps | hmem,
+                               .mr_mode = FI_MR_PROV_KEY}));
 
   const fi_tx_attr asked_tx = sdk::tx_hints(query.hints);
   const fi_rx_attr asked_rx = sdk::rx_hints(query.hints);
@@ -83,6 +87,10 @@ Result<sdk::InfoList> TcpProvider::getinfo(const sdk::GetinfoQuery &query) {
                         unconnected ? FI_EP_RDM : FI_EP_MSG, query));
     return list;
   }
+  if (query.hints != nullptr && (query.hints->caps & FI_HMEM) != 0) {
+    if (const auto hmem = hmem_->open(); !hmem)
+      return fail(hmem.error().code, "tcp: %s", hmem.error().text.c_str());
+  }
   WEFT_TRY(const std::vector<sdk::IpPath> found,
            sdk::ip_paths(query, {"tcp", "TCP-IP", settings_.interfaces}));
   // Without a type in the hints FI_EP_RDM comes first, as from stock libfabric.
@@ -92,7 +100,7 @@ Result<sdk::InfoList> TcpProvider::getinfo(const sdk::GetinfoQuery &query) {
 }
 
 Result<fid_fabric *> TcpProvider::fabric(const fi_fabric_attr &attr, void *context) {
-  return Fabric::open(instance_, settings_, attr, context);
+  return Fabric::open(instance_, settings_, hmem_, attr, context);
 }
 
 Result<void> TcpProvider::explain(const sdk::LineSink &line) {

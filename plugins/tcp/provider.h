@@ -23,6 +23,8 @@
 #include <optional>
 #include <vector>
 
+#include <weft/sdk/hmem.h>
+
 #include "plugins/tcp/settings.h"
 
 namespace weft::tcp {
@@ -83,6 +85,9 @@ inline constexpr weft_param kAll[] = {
                    "FI_EP_RDM: connections of an endpoint with peers that are not in its address "
                    "vector, at most half of `ulimit -n`; the one idle for longest makes room",
                    1, 1000000),
+    sdk::string_param("libcuda", "libcuda.so.1",
+                      "FI_EP_RDM: the driver's library for memory of CUDA devices (FI_HMEM); "
+                      "empty: none"),
     sdk::int_param("port_low_range", "0",
                    "first port for listeners whose address names none; 0: any", 0, 65535),
     sdk::int_param("port_high_range", "0", "last port of that range", 0, 65535),
@@ -110,13 +115,16 @@ class TcpProvider {
 
  private:
   explicit TcpProvider(const weft_instance *instance)
-      : instance_(instance), settings_(Settings::from(instance)) {}
+      : instance_(instance),
+        settings_(Settings::from(instance)),
+        hmem_(std::make_shared<sdk::HmemSource>(sdk::HmemOptions{.cuda = settings_.libcuda})) {}
 
   Result<void> add_info(sdk::InfoList &list, const sdk::IpPath &path, enum fi_ep_type type,
                         const sdk::GetinfoQuery &query) const;
 
   const weft_instance *instance_;
   const Settings settings_;
+  const std::shared_ptr<sdk::HmemSource> hmem_;
 };
 
 }  // namespace weft::tcp

@@ -29,6 +29,7 @@ Settings Settings::from(const weft_instance *instance) {
   s.max_saved = uint64_t(params.size("max_saved"));
   s.max_connections = size_t(params.integer("max_connections"));
   s.max_unnamed_peers = size_t(params.integer("max_unnamed_peers"));
+  s.libcuda = params.string("libcuda");
   s.port_low = uint16_t(params.integer("port_low_range"));
   s.port_high = uint16_t(params.integer("port_high_range"));
   if (s.port_high < s.port_low) s.port_high = s.port_low;

@@ -47,6 +47,7 @@ struct Settings {
   uint64_t max_saved = 0;                // the same, of all peers of an endpoint
   size_t max_connections = 0;            // per endpoint; 0: no limit
   size_t max_unnamed_peers = 0;          // not in the address vector, per endpoint
+  std::string libcuda;                   // the driver's library; empty: no memory of devices
   uint16_t port_low = 0, port_high = 0;  // of listeners without a given port; 0: any
 
   static Settings from(const weft_instance *instance);

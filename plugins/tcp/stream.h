@@ -53,6 +53,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 #include <weft/sdk/engine.h>
+#include <weft/sdk/hmem.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/mr.h>
 #include <weft/sdk/pool.h>
@@ -61,6 +62,7 @@
 #include <cassert>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,6 +84,17 @@ class Stream {
   ByteOrder order() const { return order_; }
   bool output_empty() const { return writer_.empty(); }
   bool stalled() const { return reader_.stalled(); }
+
+  // For the reader: bytes of a payload into their place, which may be memory of a device.
+  void put(void *to, const void *from, size_t length) {
+    const sdk::Hmem *const hmem = domain_.hmem();
+    if (hmem == nullptr) [[likely]] {
+      std::memcpy(to, from, length);
+      return;
+    }
+    const sdk::HmemPlace place = hmem->find(to, length);
+    if (!sdk::hmem_copy(to, place.or_null(), from, nullptr, length)) landing_error_ = FI_EIO;
+  }
 
  protected:
   explicit Stream(Domain &domain) : domain_(domain), engine_(domain.engine()) {}
@@ -185,9 +198,12 @@ class Stream {
     return Verdict::kAccept;
   }
   void end_response() {
-    upper().complete(*reads_.pop(), 0);
+    upper().complete(*reads_.pop(), take_landing_error());
     if (!held_.empty()) release_held();
   }
+
+  // What came of the payload that has just ended: 0, or that a device has failed.
+  int take_landing_error() { return std::exchange(landing_error_, 0); }
 
   // ---- a peer's access to memory ----
 
@@ -259,6 +275,8 @@ class Stream {
 
   void on_sent(Operation &op);
   bool receive_in_order(size_t room);
+  bool reads_directly() const;
+  bool stage(std::span<iovec> iov, size_t &count);
   ssize_t read_socket(const iovec *iov, size_t count);
   void feed(const uint8_t *bytes, size_t count);
   void unpin_incoming() {
@@ -267,6 +285,8 @@ class Stream {
   }
   Verdict refuse_rma(const FrameHeader &header, const RmaVector &vector, sdk::MrReject reject);
 
+  int landing_error_ = 0;                // of the current payload
+  bool is_broken_ = false;               // a device has failed where a peer has written
   uint64_t burst_round_ = ~UINT64_C(0);  // engine round of the last send that went out at once
   uint64_t burst_bytes_ = 0;
   uint32_t burst_items_ = 0;
@@ -294,7 +314,12 @@ void Stream<Upper>::flush_output() {
     iovec iov[kGather];
     msghdr message{};
     message.msg_iov = iov;
-    message.msg_iovlen = writer_.gather(iov);
+    size_t gathered = writer_.gather(iov);
+    if (domain_.hmem() != nullptr && !stage(iov, gathered)) {
+      upper().failed(FI_EIO, "copy from a device what goes to");
+      return;
+    }
+    message.msg_iovlen = gathered;
     uint64_t total = 0;
     for (size_t i = 0; i < message.msg_iovlen; ++i) total += iov[i].iov_len;
     uint8_t together[kCoalesce];
@@ -336,6 +361,23 @@ void Stream<Upper>::flush_output() {
     want_out_ = false;
     upper().watch();
   }
+}
+
+// Bytes of a device go by way of the host, as many at a time as there is room for.
+template <class Upper>
+bool Stream<Upper>::stage(std::span<iovec> iov, size_t &count) {
+  size_t used = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const sdk::HmemPlace place = domain_.hmem()->find(iov[i].iov_base, iov[i].iov_len);
+    if (!place) continue;
+    uint8_t *const to = domain_.hmem_staging() + used;
+    const size_t part = std::min(iov[i].iov_len, kHmemStagingSize - used);
+    if (!sdk::hmem_copy(to, nullptr, iov[i].iov_base, &place, part)) return false;
+    if (part != iov[i].iov_len) count = part != 0 ? i + 1 : i;
+    iov[i] = {to, part};
+    used += part;
+  }
+  return true;
 }
 
 template <class Upper>
@@ -405,6 +447,16 @@ void Stream<Upper>::receive() {
   }
 }
 
+// Whether the socket's bytes may go straight to their place: memory of a device is no such place.
+template <class Upper>
+bool Stream<Upper>::reads_directly() const {
+  if (reader_.direct_left() < kDirectMin) return false;
+  const sdk::Hmem *const hmem = domain_.hmem();
+  return hmem == nullptr || std::ranges::none_of(reader_.direct(), [hmem](const iovec &one) {
+           return bool(hmem->find(one.iov_base, one.iov_len));
+         });
+}
+
 // Reads the rest of the current payload into its place, and further bytes into the staging buffer.
 // False: the socket is empty, or the connection is over.
 template <class Upper>
@@ -413,7 +465,7 @@ bool Stream<Upper>::receive_in_order(size_t room) {
   iovec iov[kMaxTargetVectors + 1];
   size_t count = 0;
   uint64_t direct = 0;
-  if (reader_.direct_left() >= kDirectMin) {
+  if (reads_directly()) {
     for (const iovec &v : reader_.direct()) iov[count++] = v;
     direct = reader_.direct_left();
     room = kSmallStaging;
@@ -457,6 +509,7 @@ void Stream<Upper>::feed(const uint8_t *bytes, size_t count) {
     used = reader_.on_bytes({bytes, count}, upper());
     if (!upper().open()) return;
     if (auto reject = reader_.rejected()) return upper().rejected(*reject);
+    if (is_broken_) return upper().failed(FI_EIO, "copy to a device what came from");
     if (!reader_.stalled()) return;
     upper().watch();
   }

@@ -59,6 +59,7 @@ Verdict Stream<Upper>::take_write(const FrameHeader &header, Target &target) {
 
 template <class Upper>
 void Stream<Upper>::end_write(const FrameHeader &header) {
+  if (take_landing_error() != 0) is_broken_ = true;  // there is no negative answer
   bool counts = true;
   if (header.flags & kFlagCommit) {
     for (size_t i = 0; i < header.rma_count; ++i) {

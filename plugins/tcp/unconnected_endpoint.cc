@@ -138,6 +138,25 @@ int UnconnectedEndpoint::control(int command, void *arg) {
   return -done.error().code;
 }
 
+// The options of FI_HMEM, and those of all endpoints.
+int UnconnectedEndpoint::getopt(int level, int name, void *value, size_t *length) {
+  if (level == FI_OPT_ENDPOINT && tcp_domain_.hmem() != nullptr) {
+    const sdk::Guard guard(engine_.lock());
+    const int rc = hmem_options_.get(tcp_domain_.hmem(), name, value, length);
+    if (rc != -FI_ENOPROTOOPT) return rc;
+  }
+  return RdmEndpoint::getopt(level, name, value, length);
+}
+
+int UnconnectedEndpoint::setopt(int level, int name, const void *value, size_t length) {
+  if (level == FI_OPT_ENDPOINT && tcp_domain_.hmem() != nullptr) {
+    const sdk::Guard guard(engine_.lock());
+    const int rc = hmem_options_.set(tcp_domain_.hmem(), name, value, length);
+    if (rc != -FI_ENOPROTOOPT) return rc;
+  }
+  return RdmEndpoint::setopt(level, name, value, length);
+}
+
 ssize_t UnconnectedEndpoint::tx_size_left() {
   sdk::Guard guard(engine_.lock());
   return enabled() ? ssize_t(tx_ops_.limit() - tx_ops_.in_use()) : -FI_EOPBADSTATE;
@@ -289,9 +308,11 @@ ssize_t UnconnectedEndpoint::start(const sdk::SendRequest &r) {
   op->fence = r.flags & FI_FENCE;
   op->more = r.flags & FI_MORE;
   op->set_header(header, peer->stream != nullptr ? peer->stream->order() : ByteOrder::kNative);
-  if (!op->place(r.iov, r.count, r.length, r.flags & FI_INJECT)) {
+  if (const int rc = op->place(r.iov, r.count, r.length, r.flags & FI_INJECT, tcp_domain_.hmem());
+      rc != 0) {
+    op->drop_copy();
     tx_ops_.give(op);
-    return -FI_ENOMEM;
+    return rc;
   }
   peer->launch(*op);
   return 0;
@@ -306,9 +327,11 @@ ssize_t UnconnectedEndpoint::start(const sdk::RmaRequest &r) {
   op->tagged = false;
   op->tag = 0;
   op->more = r.flags & FI_MORE;
-  if (!op->prepare(r, peer->stream != nullptr ? peer->stream->order() : ByteOrder::kNative)) {
+  const ByteOrder order = peer->stream != nullptr ? peer->stream->order() : ByteOrder::kNative;
+  if (const int rc = op->prepare(r, order, tcp_domain_.hmem()); rc != 0) {
+    op->drop_copy();
     tx_ops_.give(op);
-    return -FI_ENOMEM;
+    return rc;
   }
   peer->launch(*op);
   return 0;
@@ -407,6 +430,13 @@ void UnconnectedEndpoint::release(Saved *saved) {
   if (peer.saved == 0) check(peer);
 }
 
+// False: it is memory of a device, which fails.
+bool UnconnectedEndpoint::copy_in(void *to, const void *from, size_t length) const {
+  sdk::HmemPlace place;
+  if (tcp_domain_.hmem() != nullptr) place = tcp_domain_.hmem()->find(to, length);
+  return sdk::hmem_copy(to, place.or_null(), from, nullptr, length);
+}
+
 void UnconnectedEndpoint::deliver(sdk::Unexpected &message, sdk::Receive &receive) {
   auto &saved = static_cast<Saved &>(message);
   switch (saved.stage) {
@@ -424,13 +454,14 @@ void UnconnectedEndpoint::deliver(sdk::Unexpected &message, sdk::Receive &receiv
       uint64_t left = std::min<uint64_t>(saved.message.length, receive.length);
       const uint64_t placed = left;
       const char *from = saved.bytes;
+      int error = 0;
       for (size_t i = 0; i < receive.count && left != 0; ++i) {
         const size_t n = size_t(std::min<uint64_t>(left, receive.iov[i].iov_len));
-        if (n != 0) std::memcpy(receive.iov[i].iov_base, from, n);
+        if (!copy_in(receive.iov[i].iov_base, from, n)) error = FI_EIO;
         from += n;
         left -= n;
       }
-      receiver().complete(receive, saved.message, size_t(placed), 0);
+      receiver().complete(receive, saved.message, size_t(placed), error);
     }
   }
   release(&saved);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -47,6 +48,28 @@ uint32_t test_addr_format() {
   }
   throw std::runtime_error(std::string("WEFT_TEST_ADDR_FORMAT=") + named +
                            ": libfabric has no such address format");
+}
+
+std::vector<std::string> test_vector_keys() {
+  std::vector<std::string> keys;
+  const char *named = std::getenv("WEFT_TEST_VECTOR_KEYS");
+  if (named == nullptr || *named == '\0') return keys;
+  keys.emplace_back();
+  for (const char *at = named; *at != '\0';) {
+    unsigned byte = 0;
+    int length = 0;
+    if (*at == ',') {
+      keys.emplace_back();
+      ++at;
+    } else if (std::sscanf(at, "%2x%n", &byte, &length) == 1 && length == 2) {
+      keys.back().push_back(char(byte));
+      at += length;
+    } else {
+      throw std::runtime_error(std::string("WEFT_TEST_VECTOR_KEYS=") + named +
+                               ": not in hexadecimal");
+    }
+  }
+  return keys;
 }
 
 bool has_ipv4_addresses() {
@@ -157,6 +180,7 @@ Info make_hints(const Options &options) {
     size = key.size();
   };
   put_key(hints->ep_attr->auth_key, hints->ep_attr->auth_key_size, options.auth_key);
+  if (!options.vector_keys.empty()) hints->domain_attr->auth_key_size = FI_AV_AUTH_KEY;
   put_key(hints->domain_attr->auth_key, hints->domain_attr->auth_key_size, options.domain_auth_key);
   return hints;
 }
@@ -293,6 +317,7 @@ std::optional<Done> taken(fid_cq *cq, ssize_t n, const fi_cq_tagged_entry &entry
   if (n != -FI_EAVAIL) must(n == 0 ? -FI_EOTHER : n);
   fi_cq_err_entry error{};
   char data[256];
+  error.src_addr = FI_ADDR_NOTAVAIL;  // before API 1.20 it is left as it is
   error.err_data = data;
   error.err_data_size = sizeof data;
   const ssize_t m = fi_cq_readerr(cq, &error, 0);
@@ -304,6 +329,7 @@ std::optional<Done> taken(fid_cq *cq, ssize_t n, const fi_cq_tagged_entry &entry
   done.buf = error.buf;
   done.data = error.data;
   done.tag = error.tag;
+  done.source = error.src_addr;
   done.olen = error.olen;
   done.err = error.err;
   done.prov_errno = error.prov_errno;
@@ -326,7 +352,7 @@ std::optional<Completion> poll(fid_cq *cq) {
   fi_addr_t source = FI_ADDR_NOTAVAIL;
   const ssize_t n = fi_cq_readfrom(cq, &entry, 1, &source);
   std::optional<Completion> done = taken(cq, n, entry);
-  if (done) done->source = source;
+  if (done && done->err == 0) done->source = source;
   return done;
 }
 

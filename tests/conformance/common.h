@@ -53,6 +53,9 @@ std::string stack();  // the stack under test
 // what the stack chooses.
 const char *test_node();
 uint32_t test_addr_format();
+// WEFT_TEST_VECTOR_KEYS: keys in hexadecimal, separated by commas, which address vectors of
+// unconnected endpoints have (FI_AV_AUTH_KEY).
+std::vector<std::string> test_vector_keys();
 // Whether addresses are sockaddr_in of 127.0.0.0/8, as those of sockets. Tests that look into
 // addresses skip themselves where not.
 bool has_ipv4_addresses();
@@ -225,7 +228,10 @@ struct Options {
   bool event_queue = false;     // for an unconnected endpoint, too
   std::string auth_key;         // of the endpoint; empty: none
   std::string domain_auth_key;  // of the domain; empty: none
+  // Of the address vector (FI_AV_AUTH_KEY); empty: it has none.
+  std::vector<std::string> vector_keys = test_vector_keys();
   bool shared_receive = false;  // a shared receive context (fi_srx_context): Application::srx
+  uint32_t api = kApi;          // of an unconnected application
   void *rx_owner = nullptr;     // context of rx_cq: the owner's, with FI_PEER (fi_peer.3)
   void *srx_owner = nullptr;    // the same of the shared receive context
 

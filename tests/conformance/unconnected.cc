@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "tests/conformance/unconnected.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace weft::conformance::unconnected {
@@ -21,7 +22,7 @@ bool offers(Options options, uint64_t caps) {
 
 Node::Node(const Options &wanted, Node *sibling, const std::function<void(Node &)> &before_enable)
     : Application(wanted) {
-  const Info found = find_info(options, FI_SOURCE);
+  const Info found = find_info(options, FI_SOURCE, options.api);
   if (!found)
     throw std::runtime_error("fi_getinfo finds no " + stack() + " for " + caps_text(options.caps));
   if (sibling == nullptr) {
@@ -32,11 +33,16 @@ Node::Node(const Options &wanted, Node *sibling, const std::function<void(Node &
                                                              : FI_AV_TABLE;
     attr.flags = options.av_flags;
     must(fi_av_open(domain, &attr, av.out(), nullptr));
+    for (const std::string &key : options.vector_keys) {
+      keys.push_back(FI_ADDR_NOTAVAIL);
+      must(fi_av_insert_auth_key(av, key.data(), key.size(), &keys.back(), 0));
+    }
   } else {
     info.reset(fi_dupinfo(found.get()));
     fabric = Handle<fid_fabric>::lent(sibling->fabric);
     domain = Handle<fid_domain>::lent(sibling->domain);
     av = Handle<fid_av>::lent(sibling->av);
+    keys = sibling->keys;
     if (options.shared_receive) srx = Handle<fid_ep>::lent(sibling->srx);
   }
   open_queues();
@@ -46,11 +52,11 @@ Node::Node(const Options &wanted, Node *sibling, const std::function<void(Node &
   must(fi_enable(ep));
 }
 
-fi_addr_t Node::insert(const std::string &address) {
-  fi_addr_t to = FI_ADDR_NOTAVAIL;
+fi_addr_t Node::insert(const std::string &address, size_t key) {
+  fi_addr_t to = keys.empty() ? FI_ADDR_NOTAVAIL : keys.at(key);
   const char *text = address.c_str();  // those in text are an array of pointers (fi_av.3)
   const void *what = info->addr_format == FI_ADDR_STR ? static_cast<const void *>(&text) : text;
-  const int n = fi_av_insert(av, what, 1, &to, 0, nullptr);
+  const int n = fi_av_insert(av, what, 1, &to, keys.empty() ? 0 : FI_AUTH_KEY, nullptr);
   if (n != 1) throw std::runtime_error("fi_av_insert: " + error_text(n));
   return to;
 }
@@ -70,8 +76,10 @@ Node &Net::add(const Options &options, const std::function<void(Node &)> &before
   Node &fresh = *nodes_.back();
   addresses_.emplace_back();
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    addresses_.back().push_back(fresh.insert(nodes_[i]->name()));
-    if (nodes_[i].get() != &fresh) addresses_[i].push_back(nodes_[i]->insert(fresh.name()));
+    // Both use the same key, so that each knows the other as the source of its messages.
+    const size_t key = (i + nodes_.size() - 1) % std::max<size_t>(fresh.keys.size(), 1);
+    addresses_.back().push_back(fresh.insert(nodes_[i]->name(), key));
+    if (nodes_[i].get() != &fresh) addresses_[i].push_back(nodes_[i]->insert(fresh.name(), key));
   }
   return fresh;
 }

@@ -43,7 +43,10 @@ struct Node : Application {
   // context, if it has one).
   explicit Node(const Options &options, Node *sibling = nullptr,
                 const std::function<void(Node &)> &before_enable = {});
-  fi_addr_t insert(const std::string &address);
+  // With vector_keys: for one of them, by its place.
+  fi_addr_t insert(const std::string &address, size_t key = 0);
+
+  std::vector<fi_addr_t> keys;  // handles of vector_keys
 };
 
 // Several applications that know each other. Progress is made for those that are not asleep.

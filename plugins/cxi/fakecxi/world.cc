@@ -69,7 +69,10 @@ abi::DeviceInfo info_of(const DeviceFacts &facts, uint32_t number) {
   info.list_entries = uint16_t(std::min<size_t>(facts.max_list_entries, UINT16_MAX));
   info.mtu = facts.mtu;
   info.speed = facts.speed;
-  info.link_state = 1;
+  info.link_state = number_in("WEFT_FAKECXI_LINK", 1) != 0;
+  info.vendor_id = 0x17db;
+  info.revision = 2;
+  info.pci_bus = uint8_t(0x20 + number);
   info.version = 0x21;
   return info;
 }

@@ -14,7 +14,7 @@
 // what other processes send, by the NIC's own thread.
 //
 // The NICs are those that cxi's parameters soft_... describe, from the environment. WEFT_FAKECXI_ATS=0:
-// the IOMMU translates no addresses. Not for programs, and not for a measure of the hardware.
+// the IOMMU translates no addresses; WEFT_FAKECXI_LINK=0: no link is up. Not for programs, and not for a measure of the hardware.
 #ifndef WEFT_PLUGINS_CXI_FAKECXI_WORLD_H
 #define WEFT_PLUGINS_CXI_FAKECXI_WORLD_H
 

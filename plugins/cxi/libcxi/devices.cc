@@ -18,6 +18,21 @@ std::string text_of_name(const abi::DeviceInfo &info) {
   return std::string(info.name, strnlen(info.name, sizeof info.name));
 }
 
+DeviceFacts facts_of(const abi::DeviceInfo &info) {
+  return {
+      .name = text_of_name(info),
+      .nid = info.nid,
+      .is_software = false,
+      .link_up = info.link_state != 0,
+      .speed = info.speed < kLeastSpeed ? info.speed * kMegabits : info.speed,
+      .mtu = info.mtu,
+      .max_list_entries = info.list_entries,
+      .max_triggered = info.triggered,
+      .bus = DeviceFacts::Bus{info.pci_domain, info.pci_bus, info.pci_device, info.pci_function},
+      .vendor = info.vendor_id,
+      .revision = info.revision};
+}
+
 Service service_of(const Library &library, abi::Device *device, const abi::Service &told,
                    const DeviceFacts &facts) {
   using S = abi::Service;
@@ -120,23 +135,26 @@ void LibcxiDevices::take(const abi::DeviceInfo &info) {
     refusals_.push_back(text);
     return;
   }
-  const size_t speed = info.speed < kLeastSpeed ? info.speed * kMegabits : info.speed;
-  known_.push_back({.facts = {.name = name,
-                              .nid = info.nid,
-                              .is_software = false,
-                              .link_up = info.link_state != 0,
-                              .speed = speed,
-                              .mtu = info.mtu,
-                              .max_list_entries = info.list_entries,
-                              .max_triggered = info.triggered},
-                    .number = info.number,
-                    .min_free_shift = info.min_free_shift});
+  known_.push_back(
+      {.facts = facts_of(info), .number = info.number, .min_free_shift = info.min_free_shift});
 }
 
 std::vector<DeviceFacts> LibcxiDevices::list() const {
   std::vector<DeviceFacts> all;
   for (const Known &known : known_) all.push_back(known.facts);
   return all;
+}
+
+Result<DeviceFacts> LibcxiDevices::look_again(std::string_view name) const {
+  abi::DeviceList *list = nullptr;
+  if (const int rc = library_->get_device_list(&list); rc != 0)
+    return fail(-rc, "cxi: %s lists no device: %s", library_file().c_str(), strerror(-rc));
+  std::optional<DeviceFacts> found;
+  for (unsigned i = 0; i != list->count; ++i)
+    if (text_of_name(list->info[i]) == name) found = facts_of(list->info[i]);
+  library_->free_device_list(list);
+  if (found) return *found;
+  return fail(FI_ENODEV, "cxi: there is no NIC %.*s any more", int(name.size()), name.data());
 }
 
 Result<std::shared_ptr<Device>> LibcxiDevices::open(std::string_view name) {

@@ -39,6 +39,7 @@ class LibcxiDevices final : public Devices {
   // ---- Devices ----
   std::vector<DeviceFacts> list() const override;
   Result<std::shared_ptr<Device>> open(std::string_view name) override;
+  Result<DeviceFacts> look_again(std::string_view name) const override;
 
  private:
   struct Known {

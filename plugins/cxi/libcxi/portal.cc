@@ -52,16 +52,18 @@ Result<std::unique_ptr<LibcxiPortal>> LibcxiPortal::open(LibcxiLni &lni,
 
 LibcxiPortal::~LibcxiPortal() {
   lni_.set_portal(portal_->number, nullptr);
-  if (mapped_ != nullptr) lni_.library().unmap_pte(mapped_);
+  for (const auto &[endpoint, map] : maps_) lni_.library().unmap_pte(map);
   lni_.library().destroy_pte(portal_);
 }
 
 Result<void> LibcxiPortal::map(Endpoint &endpoint, Index index) {
-  if (mapped_ != nullptr) return fail(FI_EINVAL, "cxi: the portal is mapped already");
   const auto &own = static_cast<LibcxiEndpoint &>(endpoint);
-  const int rc = lni_.library().map_pte(portal_, own.handle(), index, false, &mapped_);
+  if (std::ranges::find(maps_, &own, [](const auto &one) { return one.first; }) != maps_.end())
+    return fail(FI_EINVAL, "cxi: the portal is mapped already");
+  abi::PortalMap *map = nullptr;
+  const int rc = lni_.library().map_pte(portal_, own.handle(), index, false, &map);
+  if (rc == 0) maps_.emplace_back(&own, map);
   if (rc == 0) return {};
-  mapped_ = nullptr;
   if (rc == -EEXIST)
     return fail(EEXIST, "cxi: portal index %u of PID %u is mapped already", index, own.pid());
   return fail(-rc, "cxi: portal index %u of PID %u: %s", index, own.pid(), strerror(-rc));

@@ -13,6 +13,8 @@
 #define WEFT_PLUGINS_CXI_LIBCXI_PORTAL_H
 
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "plugins/cxi/libcxi/event_queue.h"
 #include "plugins/cxi/libcxi/lni.h"
@@ -56,7 +58,7 @@ class LibcxiPortal final : public Portal {
 
   LibcxiLni &lni_;
   abi::Portal *const portal_;
-  abi::PortalMap *mapped_ = nullptr;
+  std::vector<std::pair<const LibcxiEndpoint *, abi::PortalMap *>> maps_;
 };
 
 }  // namespace weft::cxi

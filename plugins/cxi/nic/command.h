@@ -70,7 +70,8 @@ struct Transfer {
   // The acknowledgement or reply adds 1 to the counter, or the bytes.
   Counter *counter = nullptr;
   bool counts_bytes = false;
-  EventQueue *eq = nullptr;  // of the acknowledgement or reply; null: none
+  bool counts_failures = true;  // DeviceFacts::counts_successes_alone
+  EventQueue *eq = nullptr;     // of the acknowledgement or reply; null: none
   uint64_t user_ptr = 0;
 
   // Op::kRendezvousPut: `length` bytes are the message, the first of them come along. The target

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,12 +33,19 @@ struct DeviceFacts {
   Nid nid = 0;
   bool is_software = false;
   bool link_up = true;
+  bool counts_successes_alone = false;  // Transfer::counts_failures may be false
   uint32_t network_address =
       0;                        // of software: the IPv4 address where other hosts reach it; 0: none
   uint64_t speed = 0;           // bits per second
   size_t mtu = 0;               // bytes
   size_t max_list_entries = 0;  // of the pool that all processes share
   size_t max_triggered = 0;
+  struct Bus {
+    uint16_t domain = 0;
+    uint8_t bus = 0, device = 0, function = 0;
+  };
+  std::optional<Bus> bus;             // of hardware
+  unsigned vendor = 0, revision = 0;  // 0: it has none
   int amo_remap_to_pcie_fadd =
       -1;  // the AmoOp that a PCIe fetch-and-add replaces; -1: there is none
 };
@@ -81,6 +89,8 @@ class Device {
   virtual void poll() = 0;
   // What this process has posted leaves, if the NIC does not do that by itself.
   virtual void push() = 0;
+  // The same for acknowledgements that wait for the next poll(): nobody polls for a while.
+  virtual void settle() {}
   // As the NIC has it now, for all processes.
   virtual uint64_t telemetry(Telemetry which) const = 0;
   // Readable when poll() has something to do; -1: never.
@@ -115,6 +125,12 @@ class Devices {
   virtual ~Devices() = default;
   virtual std::vector<DeviceFacts> list() const = 0;
   virtual Result<std::shared_ptr<Device>> open(std::string_view name) = 0;
+  // What is known of it now: its link may have changed. FI_ENODEV: it is gone.
+  virtual Result<DeviceFacts> look_again(std::string_view name) const {
+    for (DeviceFacts &facts : list())
+      if (facts.name == name) return std::move(facts);
+    return fail(FI_ENODEV, "cxi: there is no NIC %.*s any more", int(name.size()), name.data());
+  }
 };
 
 }  // namespace weft::cxi

@@ -22,8 +22,10 @@
 #ifndef WEFT_PLUGINS_CXI_NIC_NIC_H
 #define WEFT_PLUGINS_CXI_NIC_NIC_H
 
+#include <rdma/fi_errno.h>
 #include <sys/types.h>
 #include <weft/result.h>
+#include <weft/sdk/hmem.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -100,6 +102,7 @@ struct PortalStatus {
 class Portal {
  public:
   virtual ~Portal() = default;
+  // Once for each endpoint of a PID: peers reach it through each of their VNIs.
   virtual Result<void> map(Endpoint &endpoint, Index index) = 0;
   // By command. An event kStateChange follows. From kDisabled, `drops` must be the count, or
   // kIgnoreDrops: kNoMatch otherwise.
@@ -158,6 +161,11 @@ class Lni {
   // `pid` or kAnyPid. FI_EINVAL: the service does not allow the VNI; so for profiles below.
   virtual Result<std::unique_ptr<Endpoint>> endpoint(Vni vni, Pid pid) = 0;
   virtual Result<Memory> map(uint64_t start, uint64_t length, unsigned access) = 0;
+  // The same of memory of a device. FI_EOPNOTSUPP: not by this NIC (Device::facts().is_software).
+  virtual Result<Memory> map_device(uint64_t, uint64_t, unsigned, const sdk::HmemPlace &place) {
+    return fail(FI_EOPNOTSUPP, "cxi: this NIC does not reach memory of %s devices",
+                place.iface->name());
+  }
   // Those that all of the process, map(0, UINT64_MAX), is in.
   virtual std::vector<uint8_t> lacs() const { return {0}; }
   // After it the NIC does not touch the memory.

@@ -82,6 +82,7 @@ Call::State Call::on_answer() {
   switch (hello->kind) {
     case Hello::Kind::kWelcome:
       owner_port_ = hello->port;
+      peer_key_ = hello->key;
       return State::kWelcome;
     case Hello::Kind::kElsewhere:
       if (++hops_ > kMaxHops) return fail_with(Rc::kUndeliverable);
@@ -109,7 +110,9 @@ Call::State Call::advance(Clock::time_point now, int epoll, void *data) {
     ssize_t n;
     if (!has_said_) {
       std::array<uint8_t, kHelloSize> hello;
-      write_hello({.kind = Hello::Kind::kCall, .vni = target_.vni, .to = target_.to}, hello);
+      write_hello(
+          {.kind = Hello::Kind::kCall, .vni = target_.vni, .to = target_.to, .key = target_.key},
+          hello);
       n = ::send(fd_.get(), hello.data(), hello.size(), MSG_NOSIGNAL);
       has_said_ = n == ssize_t(hello.size());
       if (n >= 0 && !has_said_) return fail_with(Rc::kUndeliverable);

@@ -34,6 +34,7 @@ class Call {
     uint16_t door = 0;
     Vni vni = 0;
     Address to;
+    uint64_t key = 0;  // what we tell that host
   };
   enum class State : uint8_t { kWaits, kWelcome, kFailed };
 
@@ -48,6 +49,7 @@ class Call {
   // ---- of one that is welcome ----
   sdk::UniqueFd take();
   std::string name() const;  // no two processes of the network have the same
+  uint64_t peer_key() const { return peer_key_; }
   // ---- of one that has failed ----
   Rc why() const { return why_; }
   const std::string &text() const { return text_; }  // empty: nobody is there
@@ -70,6 +72,7 @@ class Call {
   std::array<uint8_t, kHelloSize> answer_;
   size_t have_ = 0;
   uint16_t owner_port_ = 0;
+  uint64_t peer_key_ = 0;
   Rc why_ = Rc::kUndeliverable;
   std::string text_;
 };

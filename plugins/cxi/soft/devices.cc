@@ -34,6 +34,7 @@ Result<DeviceFacts> facts_of(const std::string &text, const SoftOptions &options
                      .nid = ip & kMaxNid,
                      .is_software = true,
                      .link_up = true,
+                     .counts_successes_alone = true,
                      .network_address = reaches_other_hosts(ip) ? ip : 0,
                      .speed = kSpeed,
                      .mtu = kMtu,
@@ -50,6 +51,30 @@ struct SoftDevices::Process {
       : neighbours(std::move(made)), progress(*neighbours) {}
   const std::unique_ptr<Neighbours> neighbours;
   Progress progress;
+  bool has_thread = false;
+};
+
+// A process that ends without closing anything has acknowledged what it has received.
+class SoftDevices::Farewell {
+ public:
+  static Farewell &own() {
+    static Farewell farewell;
+    return farewell;
+  }
+  ~Farewell() {
+    for (const auto &[process, id] : all_)
+      if (const auto living = process.lock(); living != nullptr && id == ::getpid())
+        living->neighbours->settle();
+  }
+  void add(const std::shared_ptr<Process> &process) {
+    const std::lock_guard guard(mutex_);
+    std::erase_if(all_, [](const auto &one) { return one.first.expired(); });
+    all_.emplace_back(process, ::getpid());
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::pair<std::weak_ptr<Process>, pid_t>> all_;
 };
 
 class SoftDevices::Shared {
@@ -97,13 +122,17 @@ class SoftDevices::SoftDevice final : public Device {
   void poll() override {
     if (process_ == nullptr) return;
     process_->progress.on_poll();
-    process_->neighbours->poll();
+    process_->neighbours->poll(process_->has_thread ? Neighbours::Answers::kMayWait
+                                                    : Neighbours::Answers::kAtOnce);
   }
   uint64_t telemetry(Telemetry which) const override {
     return process_ != nullptr ? process_->neighbours->telemetry(facts_.nid, which) : 0;
   }
   void push() override {
     if (process_ != nullptr) process_->neighbours->push();
+  }
+  void settle() override {
+    if (process_ != nullptr) process_->neighbours->settle();
   }
   int wait_fd() const override {
     return process_ != nullptr ? process_->neighbours->wait_fd() : -1;
@@ -168,6 +197,8 @@ Result<std::shared_ptr<SoftDevices::Process>> SoftDevices::Shared::process() {
   if (options_.request_form != nullptr) made->engine().set_request_form(*options_.request_form);
   known = std::make_shared<Process>(std::move(made));
   if (options_.has_thread) WEFT_CHECK(known->progress.start());
+  known->has_thread = options_.has_thread;
+  if (options_.has_thread) Farewell::own().add(known);
   process_ = known;
   process_id_ = ::getpid();
   return known;

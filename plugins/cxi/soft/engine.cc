@@ -165,8 +165,8 @@ void Engine::forget(const SoftTransmitQueue &queue) {
   });
 }
 
-// What must hold here before anything leaves.
-Rc Engine::check_local(const Operation &operation) const {
+// What must hold here before anything leaves. `source`: where its bytes are.
+Rc Engine::check_local(const Operation &operation, const sdk::HmemPlace *&source) const {
   const Transfer &t = operation.transfer;
   const MemoryMap &memory = operation.lni->memory();
   const size_t size = is_atomic(t.op) ? amo_size(t.amo_type) : 0;
@@ -176,7 +176,8 @@ Rc Engine::check_local(const Operation &operation) const {
       return rc;
   if (t.op == Op::kGet) return memory.check(t.memory, t.local, t.length, Lni::kWrite);
   if (is_atomic(t.op) && t.length != size) return Rc::kAmoLength;
-  if (t.inline_bytes == nullptr) return memory.check(t.memory, t.local, t.length, Lni::kRead);
+  if (t.inline_bytes == nullptr)
+    return memory.check(t.memory, t.local, t.length, Lni::kRead, source);
   const uint32_t most = t.restricted ? kMaxInline : kMaxInlineUnrestricted;
   return t.length <= most ? Rc::kOk : Rc::kNoSpace;
 }
@@ -184,7 +185,8 @@ Rc Engine::check_local(const Operation &operation) const {
 void Engine::start(Operation &operation) {
   operation.token = uint64_t{++operation.uses} << kSlotBits | operation.slot;
   const Transfer &t = operation.transfer;
-  Reply reply{.token = operation.token, .rc = check_local(operation)};
+  const sdk::HmemPlace *source = nullptr;
+  Reply reply{.token = operation.token, .rc = check_local(operation, source)};
   if (reply.rc != Rc::kOk) return finish(operation, reply);
   Packet packet{.op = t.op,
                 .vni = t.vni,
@@ -204,7 +206,8 @@ void Engine::start(Operation &operation) {
                 .amo_type = t.amo_type,
                 .cswap = t.cswap,
                 .pcie = t.pcie,
-                .operand2 = {t.operand2[0], t.operand2[1]}};
+                .operand2 = {t.operand2[0], t.operand2[1]},
+                .place = source};
   if (t.op != Op::kGet)
     packet.bytes =
         t.inline_bytes != nullptr ? t.inline_bytes : reinterpret_cast<const void *>(t.local);
@@ -228,11 +231,12 @@ void Engine::finish(Operation &operation, const Reply &reply) {
     const size_t size = is_get ? brought : amo_size(t.amo_type);
     const uint64_t at = is_get ? t.local : t.result;
     // It may have been unmapped since.
-    rc = operation.lni->memory().check(is_get ? t.memory : t.result_memory, at, size, Lni::kWrite);
-    if (rc == Rc::kOk && size != 0) std::memmove(reinterpret_cast<void *>(at), bytes, size);
+    rc = operation.lni->memory().write(is_get ? t.memory : t.result_memory, at, bytes, reply.place,
+                                       size);
     mlength = uint32_t(size);
   }
-  if (auto *const counter = static_cast<SoftCounter *>(t.counter))
+  if (auto *const counter = static_cast<SoftCounter *>(t.counter);
+      counter != nullptr && (rc == Rc::kOk || t.counts_failures))
     counter->count(rc == Rc::kOk, rc == Rc::kOk && t.counts_bytes ? mlength : 1);
   if (t.eq != nullptr && (!t.success_disable || rc != Rc::kOk)) {
     static_cast<EventRing *>(t.eq)->post(
@@ -379,13 +383,10 @@ bool Engine::read_source(uint64_t token, uint32_t offset, std::span<uint8_t> out
   if (operation == nullptr) return false;
   const Transfer &t = operation->transfer;
   if (offset > t.length || out.size() > t.length - offset) return false;
-  const uint8_t *from = static_cast<const uint8_t *>(t.inline_bytes);
-  if (from == nullptr) {
-    const MemoryMap &memory = operation->lni->memory();
-    if (memory.check(t.memory, t.local + offset, out.size(), Lni::kRead) != Rc::kOk) return false;
-    from = reinterpret_cast<const uint8_t *>(t.local);
-  }
-  std::memcpy(out.data(), from + offset, out.size());
+  if (t.inline_bytes == nullptr)
+    return operation->lni->memory().read(t.memory, t.local + offset, out.data(), out.size()) ==
+           Rc::kOk;
+  std::memcpy(out.data(), static_cast<const uint8_t *>(t.inline_bytes) + offset, out.size());
   return true;
 }
 
@@ -398,9 +399,7 @@ void Engine::on_reply_bytes(uint64_t token, uint32_t offset, std::span<const uin
   if (operation->landed != Rc::kOk || offset >= t.length) return;
   const auto count = uint32_t(std::min<size_t>(bytes.size(), t.length - offset));
   operation->landed =
-      operation->lni->memory().check(t.memory, t.local + offset, count, Lni::kWrite);
-  if (operation->landed == Rc::kOk)
-    std::memcpy(reinterpret_cast<void *>(t.local + offset), bytes.data(), count);
+      operation->lni->memory().write(t.memory, t.local + offset, bytes.data(), nullptr, count);
 }
 
 void Engine::fired(SoftCounter &counter) {

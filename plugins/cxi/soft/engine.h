@@ -147,7 +147,7 @@ class Engine {
   static constexpr unsigned kSlotBits = 24;  // of a token; above it how often the slot was used
 
   void finish(Operation &operation, const Reply &reply);
-  Rc check_local(const Operation &operation) const;
+  Rc check_local(const Operation &operation, const sdk::HmemPlace *&source) const;
   Operation *in_flight(uint64_t token);
   SoftEndpoint *find(Nid nid, Vni vni, Pid pid) const;
   template <class F>

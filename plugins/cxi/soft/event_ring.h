@@ -56,7 +56,10 @@ class EventRing : public EventQueue {
   const Event *peek(size_t skip) override;
   void ack(size_t count) override;
   bool has_dropped() const override { return dropped_.load(std::memory_order_relaxed); }
-  bool take_saturation() override { return saturated_.exchange(false, std::memory_order_relaxed); }
+  bool take_saturation() override {
+    return saturated_.load(std::memory_order_relaxed) &&
+           saturated_.exchange(false, std::memory_order_relaxed);
+  }
   bool reserve(size_t places) override;
   void unreserve(size_t places) override { reserved_ -= places; }
   int wait_fd() const override;

@@ -195,6 +195,7 @@ void write_hello(const Hello &hello, std::span<uint8_t, kHelloSize> bytes) {
   out.put(hello.to.pid);
   out.put(hello.to.nid);
   out.put(hello.port);
+  out.put(hello.key);
 }
 
 tl::expected<Hello, Refusal> parse_hello(std::span<const uint8_t, kHelloSize> bytes) {
@@ -210,6 +211,7 @@ tl::expected<Hello, Refusal> parse_hello(std::span<const uint8_t, kHelloSize> by
   in.get(hello.to.pid);
   in.get(hello.to.nid);
   in.get(hello.port);
+  in.get(hello.key);
   if (kind < uint8_t(Hello::Kind::kCall) || kind > uint8_t(Hello::Kind::kRefused))
     return refuse_it(Refusal::kKind);
   hello.kind = Hello::Kind(kind);

@@ -62,6 +62,7 @@ struct Hello {
   Vni vni = 0;
   Address to;  // without an index
   uint16_t port = 0;
+  uint64_t key = 0;  // of kCall and kWelcome: what the speaker tells this host alone; 0: nothing
 };
 
 void write_hello(const Hello &hello, std::span<uint8_t, kHelloSize> bytes);

@@ -130,12 +130,13 @@ HelloBytes bytes_of(const Hello &hello) {
 }
 
 TEST(Hello, IsReadAsItWasWritten) {
-  const Hello call{.vni = 0x1234, .to = {0xabcde, 510, 0}};
+  const Hello call{.vni = 0x1234, .to = {0xabcde, 510, 0}, .key = 0x0123456789abcdef};
   const auto read = parse_hello(bytes_of(call));
   ASSERT_TRUE(read.has_value());
   EXPECT_EQ(read->kind, Hello::Kind::kCall);
   EXPECT_EQ(read->vni, call.vni);
   EXPECT_EQ(read->to.nid, call.to.nid);
+  EXPECT_EQ(read->key, call.key);
   EXPECT_EQ(bytes_of(*read), bytes_of(call));
   const auto elsewhere = parse_hello(bytes_of({.kind = Hello::Kind::kElsewhere, .port = 40000}));
   ASSERT_TRUE(elsewhere.has_value());

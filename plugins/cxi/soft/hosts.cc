@@ -2,6 +2,7 @@
 #include "plugins/cxi/soft/hosts.h"
 
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 
@@ -130,20 +131,33 @@ bool Hosts::on_visitor(Visitor &visitor) {
   if (!call && call.error() != Refusal::kVersion) return false;
   if (call && call->kind == Hello::Kind::kCall && call->to.nid == visitor.here)
     answer = user_.find(*call);
+  const bool is_welcome = answer.kind == Hello::Kind::kWelcome;
+  if (is_welcome) answer.key = key_for(visitor.here, visitor.there);
   std::array<uint8_t, kHelloSize> bytes;
   write_hello(answer, bytes);
   if (::send(visitor.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) != ssize_t(bytes.size()))
     return false;
-  if (answer.kind != Hello::Kind::kWelcome) return false;
+  if (!is_welcome) return false;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, visitor.fd.get(), nullptr);
-  user_.on_asker(std::move(visitor.fd), visitor.here, visitor.there);
+  user_.on_asker(std::move(visitor.fd), visitor.here, visitor.there, call->key);
   return false;
+}
+
+// Another process of a host can claim to be this one, but does not know the number.
+uint64_t Hosts::key_for(Nid here, Nid there) {
+  const auto [at, is_new] = keys_.try_emplace({here, there}, 0);
+  if (is_new &&
+      ::getrandom(&at->second, sizeof at->second, GRND_NONBLOCK) != ssize_t(sizeof at->second))
+    at->second = 0;
+  return at->second;
 }
 
 // ---- calling ----
 
 void Hosts::call(Link &link, const Call::Target &target) {
-  auto caller = std::make_unique<Caller>(link, target, options_.timeout_ms);
+  Call::Target with_key = target;
+  with_key.key = key_for(target.from & kMaxNid, target.to.nid);
+  auto caller = std::make_unique<Caller>(link, with_key, options_.timeout_ms);
   Caller &one = *caller;
   callers_[&link] = std::move(caller);
   on_caller(one, Call::Clock::now());
@@ -167,8 +181,10 @@ void Hosts::on_caller(Caller &caller, Call::Clock::time_point now) {
     case Call::State::kWelcome: {
       sdk::UniqueFd fd = call.take();
       ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd.get(), nullptr);
+      const std::string name = call.name();
+      const uint64_t key = call.peer_key();
       forget(link);
-      return user_.on_welcome(link, std::move(fd), call.name());
+      return user_.on_welcome(link, std::move(fd), name, key);
     }
     case Call::State::kFailed:
       if (!call.text().empty() && options_.say) options_.say(call.text());

@@ -17,7 +17,9 @@
 //
 // A process asks over a connection of its own, as on one host, and is answered there. So there is
 // one for each direction: two processes that call each other at the same time do not get in each
-// other's way, and who waits for its answers to be read never keeps the other from reading.
+// other's way, and who waits for its answers to be read never keeps the other from reading. Each
+// tells the other host a number at random, in its calls and in its welcomes, so that both know which
+// two connections have the same ends: an acknowledgement may then go along with a message.
 //
 // Who calls has little room: its address must be in the NIC's network; it has to say whom it wants
 // within the timeout; and few may do so at a time, of whom the oldest makes room for the next. Those
@@ -37,6 +39,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plugins/cxi/soft/call.h"
@@ -61,9 +64,11 @@ class Hosts {
     virtual ~User() = default;
     // Whom a caller finds here: kWelcome, kElsewhere or kRefused.
     virtual Hello find(const Hello &call) = 0;
-    virtual void on_asker(sdk::UniqueFd fd, Nid here, Nid there) = 0;
+    // `key`: what the peer told us, as in its call so in its welcome; 0: nothing.
+    virtual void on_asker(sdk::UniqueFd fd, Nid here, Nid there, uint64_t key) = 0;
     // What came of call().
-    virtual void on_welcome(Link &link, sdk::UniqueFd fd, const std::string &name) = 0;
+    virtual void on_welcome(Link &link, sdk::UniqueFd fd, const std::string &name,
+                            uint64_t key) = 0;
     virtual void on_failure(Link &link, Rc why) = 0;
     // Some time has passed.
     virtual void on_tick(unsigned timeout_ms) = 0;
@@ -96,6 +101,7 @@ class Hosts {
   Result<void> add_listener(sdk::UniqueFd fd, Nid nid, uint32_t address);
   void accept_all(Listener &listener);
   bool on_visitor(Visitor &visitor);  // false: it is over
+  uint64_t key_for(Nid here, Nid there);
   void on_caller(Caller &caller, Call::Clock::time_point now);
   void on_time(Call::Clock::time_point now);
   void set_timer();
@@ -106,6 +112,7 @@ class Hosts {
   int64_t period_ms_ = 0;  // of the timer; 0: it is off
   bool has_links_ = false;
   std::map<Nid, uint16_t> ports_;
+  std::map<std::pair<Nid, Nid>, uint64_t> keys_;  // by our NIC and the other one
   std::vector<std::unique_ptr<Listener>> listeners_;
   // By age. What is over stays until the events at hand are done.
   std::list<std::unique_ptr<Visitor>> visitors_;

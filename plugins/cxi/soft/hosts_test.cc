@@ -132,11 +132,63 @@ TEST(Hosts, BothMayCallAtTheSameTime) {
   EXPECT_EQ(in_b, out);
 }
 
+// Two that answer each other.
+TEST(Hosts, AnswersGoAlongWithMessages) {
+  const FarHost here, far;
+  Node a = here.process(5);
+  const std::vector<uint8_t> out = pattern(8);
+  std::vector<uint8_t> in_a(8), in_b(8);
+  a.append(region(1, 0), in_a);
+  {
+    Node b = far.process(6);
+    b.append(region(1, 0), in_b);
+    const auto sides = {std::pair(&a, &b), std::pair(&b, &a)};
+    for (const auto &[from, to] : sides) {
+      from->start(Op::kPut, to->at(), out);
+      EXPECT_EQ(from->result({to}), Rc::kOk);
+      EXPECT_TRUE(Process::take(*to->events));
+    }
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    const auto next = [&](EventQueue &queue, std::initializer_list<Node *> nodes) {
+      std::optional<Event> event;
+      while (!(event = Process::take(queue)) && std::chrono::steady_clock::now() < end)
+        for (Node *const node : nodes) node->neighbours->poll(Neighbours::Answers::kWait);
+      return event ? event->rc : Rc::kNone;
+    };
+    for (int round = 0; round < 10; ++round) {
+      for (const auto &[from, to] : sides) {
+        from->start(Op::kPut, to->at(), out);
+        from->neighbours->push();
+        ASSERT_EQ(next(*to->events, {to}), Rc::kOk);
+      }
+      ASSERT_EQ(next(*a.acks, {&a, &b}), Rc::kOk) << "along with the message of b";
+      ASSERT_EQ(next(*b.acks, {&a, &b}), Rc::kOk) << "by itself, with the next poll";
+    }
+    EXPECT_EQ(b.neighbours->taken_along(), 10u);
+    EXPECT_EQ(a.neighbours->connections(), 2u);
+    // What nobody goes along with leaves before a pause.
+    a.start(Op::kPut, b.at(), out);
+    a.neighbours->push();
+    ASSERT_EQ(next(*b.events, {&b}), Rc::kOk);
+    b.neighbours->settle();
+    EXPECT_EQ(next(*a.acks, {&a}), Rc::kOk);
+  }
+  EXPECT_EQ(in_a, out);
+  EXPECT_EQ(in_b, out);
+  // Both connections are over.
+  a.start(Op::kPut, far.at(6), out);
+  EXPECT_NE(a.result(), Rc::kOk);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (a.neighbours->connections() != 0 && std::chrono::steady_clock::now() < end)
+    a.neighbours->poll();
+  EXPECT_EQ(a.neighbours->connections(), 0u);
+}
+
 // Threads that send and poll at the same time, to processes that come and go.
 TEST(Hosts, ThreadsMayPollTogether) {
   const FarHost here, far;
   HostsOptions options;
-  options.timeout_ms = 100;  // ticks often; nobody is silent on a loopback
+  options.timeout_ms = 2000;  // ticks come often all the same, while it calls
   Node a = here.process(5, kVni, options);
   std::vector<uint8_t> there(1000);
   const std::vector<uint8_t> out = pattern(1000);

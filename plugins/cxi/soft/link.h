@@ -35,6 +35,8 @@ class Link {
   bool write();  // false: it is over
   // Whether it waits for nothing but input.
   bool is_quiet() const { return watched_ == EPOLLIN; }
+  // Whether all that is to be written are a few acknowledgements.
+  bool has_only_acks() const { return begin_ == end_ && stream.has_only_acks(); }
   int fd() const { return fd_.get(); }
 
   PeerStream stream;
@@ -44,7 +46,14 @@ class Link {
   std::optional<Call::Target> target;  // to be called
   bool has_input = false;              // by the last read()
   bool is_marked = false;              // it has output
-  Rc why = Rc::kUndeliverable;         // when it is over: what becomes of what is under way
+  bool is_late = false;                // it has answers that may wait
+  // Of another host: the connection in the other direction with the same ends, and whether answers
+  // have gone along with its questions. What both ends know of the pair; `key` 0: nothing.
+  Link *partner = nullptr;
+  bool is_carried = false;
+  unsigned ticks_alone = 0;  // since such a partner has ended
+  uint64_t key = 0, ends = 0;
+  Rc why = Rc::kUndeliverable;  // when it is over: what becomes of what is under way
 
  private:
   void watch(bool output);

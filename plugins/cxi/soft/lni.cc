@@ -63,11 +63,16 @@ Result<std::unique_ptr<Endpoint>> SoftLni::endpoint(Vni vni, Pid pid) {
 }
 
 Result<Memory> SoftLni::map(uint64_t start, uint64_t length, unsigned access) {
+  return map_device(start, length, access, {});
+}
+
+Result<Memory> SoftLni::map_device(uint64_t start, uint64_t length, unsigned access,
+                                   const sdk::HmemPlace &place) {
   if (length > UINT64_MAX - start)
     return fail(FI_EINVAL, "cxi: memory at %#llx of %llu bytes ends beyond the address space",
                 (unsigned long long)start, (unsigned long long)length);
   const EngineGuard guard(engine_.lock);
-  return memory_.add(start, length, access);
+  return memory_.add(start, length, access, place);
 }
 
 void SoftLni::unmap(const Memory &memory) {
@@ -116,7 +121,7 @@ Result<std::unique_ptr<TriggerQueue>> SoftLni::trigger_queue(const Profile &prof
 SoftEndpoint::~SoftEndpoint() {
   const EngineGuard guard(engine_.lock);
   for (SoftPortal *const portal : portals_)
-    if (portal != nullptr) portal->unmapped();
+    if (portal != nullptr) portal->unmapped(*this);
   engine_.remove_endpoint(*this);
   engine_.outside().release(nid_, vni_, pid_);
 }

@@ -47,6 +47,8 @@ class SoftLni final : public Lni {
   // ---- Lni ----
   Result<std::unique_ptr<Endpoint>> endpoint(Vni vni, Pid pid) override;
   Result<Memory> map(uint64_t start, uint64_t length, unsigned access) override;
+  Result<Memory> map_device(uint64_t start, uint64_t length, unsigned access,
+                            const sdk::HmemPlace &place) override;
   void unmap(const Memory &memory) override;
   Result<std::unique_ptr<EventQueue>> event_queue(const EventQueueOptions &options) override;
   Result<std::unique_ptr<Counter>> counter() override;

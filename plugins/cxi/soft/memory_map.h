@@ -8,9 +8,11 @@
 //    const bool writable = map.check(memory, 4100, 96, Lni::kWrite) == Rc::kOk;  // false
 //    map.remove(memory);  // from now on Rc::kNoTranslation
 //
-// Not for what the memory is: the engine reads and writes it as its process does.
+// Not for what the bytes are: the engine moves them, memory of a device by its HmemPlace.
 #ifndef WEFT_PLUGINS_CXI_SOFT_MEMORY_MAP_H
 #define WEFT_PLUGINS_CXI_SOFT_MEMORY_MAP_H
+
+#include <weft/sdk/hmem.h>
 
 #include <cstdint>
 #include <unordered_map>
@@ -23,9 +25,11 @@ namespace weft::cxi {
 
 class MemoryMap {
  public:
-  Memory add(uint64_t start, uint64_t length, unsigned access) {
-    ranges_.emplace(++last_, Range{start, length, access});
-    if (access & Lni::kRemote) remote_.push_back({last_, {start, length, access}});
+  // `place`: of memory of a device.
+  Memory add(uint64_t start, uint64_t length, unsigned access, const sdk::HmemPlace &place = {}) {
+    const Range range{start, length, access, place};
+    ranges_.emplace(++last_, range);
+    if (access & Lni::kRemote) remote_.push_back({last_, range});
     return {.number = last_};
   }
   void remove(const Memory &memory) {
@@ -33,27 +37,57 @@ class MemoryMap {
     std::erase_if(remote_, [&](const auto &one) { return one.first == memory.number; });
   }
 
-  Rc check(const Memory &memory, uint64_t start, uint64_t length, unsigned access) const {
+  // `place`: whose memory it is, until the map changes; null: the host's.
+  Rc check(const Memory &memory, uint64_t start, uint64_t length, unsigned access,
+           const sdk::HmemPlace *&place) const {
+    place = nullptr;
     if (length == 0) return Rc::kOk;
-    if (memory.number == Memory::kWholeLac) return check_remote(start, length, access);
+    if (memory.number == Memory::kWholeLac) return check_remote(start, length, access, place);
     const auto found = ranges_.find(memory.number);
     if (found == ranges_.end() || !found->second.holds(start, length)) return Rc::kNoTranslation;
-    return (found->second.access & access) == access ? Rc::kOk : Rc::kPagePermError;
+    if ((found->second.access & access) != access) return Rc::kPagePermError;
+    place = found->second.place.or_null();
+    return Rc::kOk;
   }
+  Rc check(const Memory &memory, uint64_t start, uint64_t length, unsigned access) const {
+    const sdk::HmemPlace *place;
+    return check(memory, start, length, access, place);
+  }
+  // Bytes of the process's from its memory, and the opposite. kNoTranslation: also where a device
+  // fails.
+  Rc read(const Memory &memory, uint64_t start, void *out, size_t length) const {
+    const sdk::HmemPlace *place;
+    const Rc rc = check(memory, start, length, Lni::kRead, place);
+    if (rc != Rc::kOk || length == 0) return rc;
+    return copied(sdk::hmem_copy(out, nullptr, reinterpret_cast<void *>(start), place, length));
+  }
+  Rc write(const Memory &memory, uint64_t start, const void *in, const sdk::HmemPlace *in_place,
+           size_t length) const {
+    const sdk::HmemPlace *place;
+    const Rc rc = check(memory, start, length, Lni::kWrite, place);
+    if (rc != Rc::kOk || length == 0) return rc;
+    return copied(sdk::hmem_copy(reinterpret_cast<void *>(start), place, in, in_place, length));
+  }
+  static Rc copied(bool whole) { return whole ? Rc::kOk : Rc::kNoTranslation; }
 
  private:
   struct Range {
     uint64_t start, length;
     unsigned access;
+    sdk::HmemPlace place;
     bool holds(uint64_t from, uint64_t count) const {
       const uint64_t offset = from - start;
       return from >= start && offset <= length && count <= length - offset;
     }
   };
   // There are few: the long messages that are under way. The newest is likely to be meant.
-  Rc check_remote(uint64_t start, uint64_t length, unsigned access) const {
-    for (auto at = remote_.rbegin(); at != remote_.rend(); ++at)
-      if (at->second.holds(start, length) && (at->second.access & access) == access) return Rc::kOk;
+  Rc check_remote(uint64_t start, uint64_t length, unsigned access,
+                  const sdk::HmemPlace *&place) const {
+    for (auto at = remote_.rbegin(); at != remote_.rend(); ++at) {
+      if (!at->second.holds(start, length) || (at->second.access & access) != access) continue;
+      place = at->second.place.or_null();
+      return Rc::kOk;
+    }
     return Rc::kNoTranslation;
   }
 

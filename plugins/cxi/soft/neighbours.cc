@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/cxi/soft/neighbours.h"
 
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -18,7 +19,9 @@ namespace weft::cxi {
 namespace {
 
 constexpr int kBacklog = 1024, kEvents = 64;
-constexpr unsigned kHotLooks = 8;  // at one neighbour, before it is the turn of all
+constexpr unsigned kHotLooks = 8;       // at those that spoke last, before it is the turn of all
+constexpr unsigned kTriesOfATurn = 16;  // of a thread that another one keeps from it
+constexpr unsigned kOtherLooks = 3;  // at the last one, before it is the turn of the one before it
 
 Result<sockaddr_un> address_of(const std::string &path) {
   sockaddr_un address{};
@@ -55,6 +58,7 @@ Result<std::unique_ptr<Neighbours>> Neighbours::open(const std::string &folder, 
 }
 
 Neighbours::~Neighbours() {
+  if (process_ == ::getpid()) settle();
   for (const std::unique_ptr<Link> &link : links_) link->stream.end();
   if (!own_name_.empty() && process_ == ::getpid()) ::unlink(own_name_.c_str());
 }
@@ -201,28 +205,51 @@ Rc Neighbours::send(const Packet &packet) {
 
 // ---- poll ----
 
-void Neighbours::poll() {
-  poll_once();
+void Neighbours::poll(Answers answers) {
+  poll_once(answers);
   push();
 }
 
-void Neighbours::poll_once() {
+// Another thread does it. With more threads than processors that thread may have none.
+void Neighbours::step_back() {
+  thread_local unsigned tries = 0;
+  if (++tries % kTriesOfATurn == 0) ::sched_yield();
+}
+
+void Neighbours::poll_once(Answers answers) {
   const std::unique_lock polling(polling_, std::try_to_lock);
-  if (!polling.owns_lock()) return;
+  if (!polling.owns_lock()) return step_back();
   over_.clear();
+  answers_ = answers;
+  note_progress();
+  if (!late_.empty()) {
+    write_marked();
+    write_late();
+  }
   if (!poll_hot()) poll_all();
   write_marked();
-  for (Link *const link : over_) remove(*link);
+  remove_ended();
 }
 
 // The neighbour that spoke last is likely to speak next. A look at it alone costs one system call,
-// and says whether there is something.
+// and says whether there is something. What it sends comes by one of its connections, and what it
+// answers by either.
 bool Neighbours::poll_hot() {
-  if (hot_ == nullptr || ++looks_ % kHotLooks == 0 || !hot_->is_quiet()) return false;
-  Link &link = *hot_;
+  if (++looks_ % kHotLooks == 0) return false;
+  const size_t other = 1 - hot_at_;
+  const size_t at = looks_ % kOtherLooks == 0 && hot_[other] != nullptr ? other : hot_at_;
+  if (hot_[at] == nullptr || !hot_[at]->is_quiet()) return false;
+  Link &link = *hot_[at];
   link.has_input = false;
-  if (!read_from(link) || (link.has_input && !write_to(link))) end(link);
+  if (!read_from(link) || !answer(link)) end(link);
+  if (link.has_input) hot_at_ = at;
   return true;
+}
+
+void Neighbours::set_hot(Link &link) {
+  if (hot_[hot_at_] == &link) return;
+  if (hot_[hot_at_] != nullptr) hot_at_ = 1 - hot_at_;
+  hot_[hot_at_] = &link;
 }
 
 void Neighbours::poll_all() {
@@ -236,10 +263,15 @@ void Neighbours::poll_all() {
     auto *const link = static_cast<Link *>(events[i].data.ptr);
     if (link == nullptr) {
       accept_all();
-    } else if ((events[i].events & ~uint32_t{EPOLLOUT} && !read_from(*link)) || !write_to(*link)) {
+      continue;
+    }
+    link->has_input = false;
+    const bool is_writable = events[i].events & EPOLLOUT;
+    if ((events[i].events & ~uint32_t{EPOLLOUT} && !read_from(*link)) ||
+        !(is_writable ? write_to(*link) : answer(*link))) {
       end(*link);
     } else if (events[i].events & EPOLLIN) {
-      hot_ = link;
+      set_hot(*link);
     }
   }
 }
@@ -251,7 +283,7 @@ void Neighbours::push() {
     if (!polling.owns_lock()) return;
     over_.clear();
     write_marked();
-    for (Link *const link : over_) remove(*link);
+    remove_ended();
   }
 }
 
@@ -262,8 +294,11 @@ void Neighbours::write_marked() {
     has_marked_.store(false, std::memory_order_seq_cst);
     for (Link *const link : writing_) link->is_marked = false;
   }
-  for (Link *const link : writing_)
-    if (std::find(over_.begin(), over_.end(), link) == over_.end() && !write_to(*link)) end(*link);
+  for (Link *const link : writing_) {
+    if (std::find(over_.begin(), over_.end(), link) != over_.end()) continue;
+    take_along(*link);
+    if (!write_to(*link)) end(*link);
+  }
   writing_.clear();
 }
 
@@ -295,19 +330,26 @@ void Neighbours::end(Link &link) {
   if (std::ranges::find(over_, &link) == over_.end()) over_.push_back(&link);
 }
 
+// More may end meanwhile.
+void Neighbours::remove_ended() {
+  for (size_t i = 0; i < over_.size(); ++i) remove(*over_[i]);
+}
+
 void Neighbours::remove(Link &link) {
   hosts_.forget(link);
   std::unique_ptr<Link> gone;  // whose end takes the lock
   {
     const EngineGuard guard(engine_.lock);
-    if (hot_ == &link) hot_ = nullptr;
+    std::ranges::replace(hot_, &link, nullptr);
     std::erase(marked_, &link);
+    std::erase(late_, &link);
     by_name_.erase(link.name);
     std::erase_if(known_, [&](const auto &one) { return one.second.link == &link; });
     const auto at = std::ranges::find(links_, &link, &std::unique_ptr<Link>::get);
     gone = std::move(*at);
     links_.erase(at);
     if (link.is_far) forget_far(link, nullptr);
+    lose_partner(link);
   }
   if (link.is_far && link.is_open()) {
     if (link.name.empty()) --askers_;

@@ -21,8 +21,11 @@
 
 #include <poll.h>
 #include <weft/result.h>
+#include <weft/sdk/interruptions.h>
+#include <weft/sdk/patience.h>
 #include <weft/sdk/unique_fd.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -58,14 +61,22 @@ class Neighbours final : public Outside, private Hosts::User {
                                         const std::string &name = "the NIC");
   Engine &engine() { return engine_; }
 
-  void poll();
+  // kMayWait: somebody else polls, too, when the caller no longer does. Acknowledgements of what this
+  // call reads from another host may then wait for the next call, or for settle(), and go along with
+  // a message to the same process. They do where such calls have come soon. kWait: in any case.
+  enum class Answers : uint8_t { kAtOnce, kMayWait, kWait };
+  void poll(Answers answers = Answers::kAtOnce);
   // Writes what this process sends, and reads nothing.
   void push();
+  // Writes acknowledgements that wait.
+  void settle();
   // Readable when a neighbour has something for poll(). What this process sends leaves with its own
   // next poll().
   int wait_fd() const { return epoll_.get(); }
   size_t connections() const;
   size_t visitors() const { return hosts_.visitors(); }
+  // How often acknowledgements went along with a message; for whoever polls.
+  uint64_t taken_along() const { return taken_along_; }
 
   // What a NIC that this process has opened counts, of all processes.
   uint64_t telemetry(Nid nid, Telemetry which);
@@ -87,23 +98,33 @@ class Neighbours final : public Outside, private Hosts::User {
   Link *far_link(uint32_t own, const Packet &packet);
   Link *add(sdk::UniqueFd fd, const std::string &name);
   void mark(Link &link);
-  void poll_once();
+  void step_back();
+  void poll_once(Answers answers);
   void accept_all();
   bool poll_hot();  // false: all are to be looked at
   void poll_all();
+  void set_hot(Link &link);
+  bool answer(Link &link);  // what has been read; false: it is over
+  void write_late();
+  void note_progress();
   bool read_from(Link &link);  // false: it is over
   bool write_to(Link &link);   // false: it is over
   void write_marked();
+  void take_along(Link &link);
   void end(Link &link);  // when the others have been looked at
+  void remove_ended();
   void remove(Link &link);
 
   // ---- neighbours_far.cc; with `polling_` ----
   Hello find(const Hello &call) override;
-  void on_asker(sdk::UniqueFd fd, Nid here, Nid there) override;
-  void on_welcome(Link &link, sdk::UniqueFd fd, const std::string &name) override;
+  void on_asker(sdk::UniqueFd fd, Nid here, Nid there, uint64_t key) override;
+  void on_welcome(Link &link, sdk::UniqueFd fd, const std::string &name, uint64_t key) override;
   void on_failure(Link &link, Rc why) override;
   void on_tick(unsigned timeout_ms) override;
   void forget_far(const Link &link, Link *other);
+  void find_partner(Link &link);
+  void lose_partner(Link &link);
+  bool is_left_alone(Link &link);  // for each tick
 
   const std::string folder_;
   const RegistryLimits limits_;
@@ -121,9 +142,18 @@ class Neighbours final : public Outside, private Hosts::User {
   Hosts hosts_;
   bool watches_hosts_ = false;
   size_t far_links_ = 0, askers_ = 0;  // open ones to other hosts; and those from there
-  Link *hot_ = nullptr;                // that had something last
+  // Those that had something last. A neighbour has two, one for each direction.
+  std::array<Link *, 2> hot_{};
+  size_t hot_at_ = 0;  // which of them is looked at next
   unsigned looks_ = 0;
   std::vector<Link *> over_, writing_;  // connections that are over; those with output
+  Answers answers_ = Answers::kAtOnce;
+  sdk::Patience patience_;
+  sdk::Interruptions interruptions_;
+  uint64_t taken_along_ = 0;
+  std::vector<Link *> late_;           // with acknowledgements that wait
+  std::atomic<bool> has_late_{false};  // a hint, for those without `polling_`
+  std::multimap<std::pair<uint64_t, uint64_t>, Link *> single_;  // by key and ends
   // ---- with the engine's lock ----
   std::map<Nid, std::unique_ptr<Registry>> registries_;
   std::vector<std::unique_ptr<Link>> links_;

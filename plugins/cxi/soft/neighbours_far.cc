@@ -22,6 +22,10 @@ size_t most_askers() {
   return std::max<size_t>(16, size_t(limit.rlim_cur) / 2);
 }
 
+uint64_t ends_of(Nid here, Nid there) {
+  return uint64_t{here} << 32 | there;
+}
+
 }  // namespace
 
 Result<void> Neighbours::watch_hosts() {
@@ -45,6 +49,7 @@ Link *Neighbours::far_link(uint32_t own, const Packet &packet) {
   link->is_far = true;
   link->target = {.from = own, .door = hosts_.options().port, .vni = packet.vni, .to = packet.to};
   link->stream.set_ends({.here = packet.source, .there = packet.to.nid});
+  link->ends = ends_of(packet.source, packet.to.nid);
   links_.push_back(std::move(link));
   return far_[place] = links_.back().get();
 }
@@ -79,19 +84,22 @@ Hello Neighbours::find(const Hello &call) {
   return answer;
 }
 
-void Neighbours::on_asker(sdk::UniqueFd fd, Nid here, Nid there) {
+void Neighbours::on_asker(sdk::UniqueFd fd, Nid here, Nid there, uint64_t key) {
   keep_alive(fd.get(), hosts_.options().timeout_ms);
   const EngineGuard guard(engine_.lock);
   Link *const link = add(std::move(fd), "");
   if (link == nullptr) return;
   link->is_far = true;
   link->stream.set_ends({.here = here, .there = there, .may_ask = true});
+  link->key = key;
+  link->ends = ends_of(here, there);
+  find_partner(*link);
   ++askers_;
   hosts_.watch_links(++far_links_ != 0);
 }
 
 // The process may be known already, by another of its addresses.
-void Neighbours::on_welcome(Link &link, sdk::UniqueFd fd, const std::string &name) {
+void Neighbours::on_welcome(Link &link, sdk::UniqueFd fd, const std::string &name, uint64_t key) {
   const EngineGuard guard(engine_.lock);
   const auto [at, is_new] = by_name_.try_emplace(name, &link);
   if (!is_new) {
@@ -103,6 +111,8 @@ void Neighbours::on_welcome(Link &link, sdk::UniqueFd fd, const std::string &nam
   link.name = name;
   keep_alive(fd.get(), hosts_.options().timeout_ms);
   if (!link.open(std::move(fd), epoll_.get())) return end(link);
+  link.key = key;
+  find_partner(link);
   hosts_.watch_links(++far_links_ != 0);
   mark(link);
 }
@@ -115,7 +125,9 @@ void Neighbours::on_failure(Link &link, Rc why) {
 void Neighbours::on_tick(unsigned timeout_ms) {
   const EngineGuard guard(engine_.lock);
   for (const std::unique_ptr<Link> &link : links_)
-    if (link->is_far && link->is_open() && is_silent(link->fd(), timeout_ms)) end(*link);
+    if (link->is_far && link->is_open() &&
+        (is_silent(link->fd(), timeout_ms) || is_left_alone(*link)))
+      end(*link);
 }
 
 }  // namespace weft::cxi

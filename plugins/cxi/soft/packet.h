@@ -11,6 +11,8 @@
 #ifndef WEFT_PLUGINS_CXI_SOFT_PACKET_H
 #define WEFT_PLUGINS_CXI_SOFT_PACKET_H
 
+#include <weft/sdk/hmem.h>
+
 #include <cstdint>
 
 #include "plugins/cxi/nic/command.h"
@@ -35,7 +37,8 @@ struct Packet {
   Cswap cswap = Cswap::kEq;
   bool pcie = false;
   uint64_t operand2[2] = {};
-  const void *bytes = nullptr;  // of a put, or the operand of an atomic
+  const void *bytes = nullptr;            // of a put, or the operand of an atomic
+  const sdk::HmemPlace *place = nullptr;  // of those, where they are a device's
 };
 
 // Bytes that come along.
@@ -55,8 +58,9 @@ struct Reply {
   Rc rc = Rc::kOk;
   List list = List::kPriority;
   uint32_t mlength = 0;
-  const void *bytes = nullptr;  // of a get: `mlength` of them
-  uint64_t fetched[2] = {};     // of an atomic: the old value
+  const void *bytes = nullptr;            // of a get: `mlength` of them
+  const sdk::HmemPlace *place = nullptr;  // of those, where they are a device's
+  uint64_t fetched[2] = {};               // of an atomic: the old value
 };
 
 }  // namespace weft::cxi

@@ -8,7 +8,10 @@
 namespace weft::cxi {
 namespace {
 
-constexpr size_t kSpare = 64;
+constexpr size_t kSpare = 64, kSpareSmall = 1024, kSmallCopy = 256;  // copies, and their bytes
+constexpr size_t kFewAcks = 64, kMostBeforeAcks = 256;
+// Frames that have left, before the others move up; places that a stream without any may have.
+constexpr size_t kMostGone = 1024, kMostIdle = 4096;
 
 }  // namespace
 
@@ -16,6 +19,7 @@ constexpr size_t kSpare = 64;
 
 void PeerStream::push(Item item) {
   if (item.is_reply) reply_bytes_ += size_of(item);
+  if (item.is_ack) ++acks_;
   items_.push_back(std::move(item));
 }
 
@@ -29,12 +33,23 @@ void PeerStream::send(const Packet &packet) {
       spare_.pop_back();
     }
     const auto *const bytes = static_cast<const uint8_t *>(packet.bytes);
-    item.copy.assign(bytes, bytes + item.bytes);
+    if (packet.place == nullptr) {
+      item.copy.assign(bytes, bytes + item.bytes);
+    } else {
+      item.copy.resize(item.bytes);
+      item.good = sdk::hmem_copy(item.copy.data(), nullptr, bytes, packet.place, item.bytes);
+    }
   } else {
     item.token = packet.token;
   }
   note(packet.token);
   push(std::move(item));
+}
+
+// Whose question it is; null: nobody's.
+PeerStream *PeerStream::asker(uint64_t token) {
+  if (has_asked(token)) return this;
+  return partner_ != nullptr && partner_->has_asked(token) ? partner_ : nullptr;
 }
 
 void PeerStream::note(uint64_t token) {
@@ -44,8 +59,9 @@ void PeerStream::note(uint64_t token) {
 }
 
 void PeerStream::hand_over(PeerStream &to) {
-  for (Item &item : items_) to.push(std::move(item));
+  for (size_t i = first_; i != items_.size(); ++i) to.push(std::move(items_[i]));
   items_.clear();
+  first_ = acks_ = 0;
   for (uint64_t &token : asked_)
     if (token != 0) to.note(std::exchange(token, 0));
 }
@@ -59,6 +75,7 @@ void PeerStream::answer(const Reply &reply) {
   Item item;
   write_head(reply, false, item.head);
   item.is_reply = true;
+  item.is_ack = reply.rc == Rc::kOk;
   const EngineGuard guard(engine_.lock);
   push(std::move(item));
 }
@@ -96,41 +113,87 @@ void PeerStream::fill(Item &item, size_t offset, std::span<uint8_t> out) {
   if (!item.good) std::memset(out.data(), 0, out.size());
 }
 
+// A piece of the frame: of its head, its bytes, or the last one.
+size_t PeerStream::put_out(Item &item, std::span<uint8_t> room) {
+  const size_t bytes_end = kHeadSize + item.bytes;
+  const size_t end = written_ < kHeadSize   ? kHeadSize
+                     : written_ < bytes_end ? bytes_end
+                                            : size_of(item);
+  const std::span<uint8_t> out = room.first(std::min(room.size(), end - written_));
+  if (written_ < kHeadSize) {
+    std::memcpy(out.data(), item.head.data() + written_, out.size());
+  } else if (written_ < bytes_end) {
+    fill(item, written_ - kHeadSize, out);
+  } else {
+    out[0] = item.good ? 1 : 0;
+  }
+  written_ += out.size();
+  return out.size();
+}
+
+// Frames that need nothing but what is here, until a long one is the first.
+size_t PeerStream::output_short(std::span<uint8_t> room) {
+  size_t made = 0;
+  while (made != room.size() && first_ != items_.size() && !items_[first_].is_long()) {
+    Item &item = items_[first_];
+    made += put_out(item, room.subspan(made));
+    if (written_ == size_of(item)) pop();
+  }
+  return made;
+}
+
+// The first one has left.
+void PeerStream::pop() {
+  Item &item = items_[first_++];
+  if (item.is_reply) reply_bytes_ -= size_of(item);
+  if (item.is_ack) --acks_;
+  const size_t most = item.copy.capacity() <= kSmallCopy ? kSpareSmall : kSpare;
+  if (item.copy.capacity() != 0 && spare_.size() < most) {
+    item.copy.clear();
+    spare_.push_back(std::move(item.copy));
+  }
+  written_ = 0;
+  if (first_ != items_.size() && first_ < kMostGone) return;
+  items_.erase(items_.begin(), items_.begin() + ptrdiff_t(first_));
+  if (items_.empty() && items_.capacity() > kMostIdle) items_.shrink_to_fit();
+  first_ = 0;
+}
+
 size_t PeerStream::output(std::span<uint8_t> room) {
   size_t made = 0;
   while (made != room.size()) {
-    Item *item;
+    Item item;
     {
       const EngineGuard guard(engine_.lock);
-      if (items_.empty()) return made;
-      item = &items_.front();  // others only append
+      made += output_short(room.subspan(made));
+      if (made == room.size() || first_ == items_.size()) return made;
+      item = items_[first_];  // others append, and it may move
     }
-    const size_t bytes_end = kHeadSize + item->bytes;
-    const size_t end = written_ < kHeadSize   ? kHeadSize
-                       : written_ < bytes_end ? bytes_end
-                                              : size_of(*item);
-    const std::span<uint8_t> out = room.subspan(made, std::min(room.size() - made, end - written_));
-    if (written_ < kHeadSize) {
-      std::memcpy(out.data(), item->head.data() + written_, out.size());
-    } else if (written_ < bytes_end) {
-      fill(*item, written_ - kHeadSize, out);
-    } else {
-      out[0] = item->good ? 1 : 0;
-    }
-    made += out.size();
-    written_ += out.size();
-    if (written_ != size_of(*item)) continue;
-    if (item->loan != 0) engine_.end_loan(item->loan, item->good);
+    made += put_out(item, room.subspan(made));
+    const bool is_over = written_ == size_of(item);
+    if (is_over && item.loan != 0) engine_.end_loan(item.loan, item.good);
     const EngineGuard guard(engine_.lock);
-    if (item->is_reply) reply_bytes_ -= size_of(*item);
-    if (item->copy.capacity() != 0 && spare_.size() < kSpare) {
-      item->copy.clear();
-      spare_.push_back(std::move(item->copy));
-    }
-    items_.pop_front();
-    written_ = 0;
+    items_[first_].good = item.good;
+    if (is_over) pop();
   }
   return made;
+}
+
+bool PeerStream::has_only_acks() const {
+  const EngineGuard guard(engine_.lock);
+  return acks_ != 0 && acks_ <= kFewAcks && acks_ == items_.size() - first_ && written_ == 0;
+}
+
+// They do not count as replies of the other one: whoever asks is always read.
+bool PeerStream::move_acks(PeerStream &to) {
+  const EngineGuard guard(engine_.lock);
+  if (to.items_.size() - to.first_ > kMostBeforeAcks) return false;
+  while (acks_ != 0) {
+    to.items_.push_back(items_[first_]);
+    to.items_.back().is_reply = to.items_.back().is_ack = false;
+    pop();
+  }
+  return true;
 }
 
 bool PeerStream::wants_input() const {
@@ -173,8 +236,9 @@ std::optional<Refusal> PeerStream::on_head() {
   if (frame_.kind == Frame::Kind::kPacket) return on_packet_head();
   {
     const EngineGuard guard(engine_.lock);
-    if (!has_asked(frame_.reply.token)) return Refusal::kAnswer;
+    asker_ = asker(frame_.reply.token);
   }
+  if (asker_ != this && (partner_ == nullptr || frame_.bytes != 0)) return Refusal::kAnswer;
   taking_ = Taking::kReplyBytes;
   if (frame_.bytes == 0) on_frame(true);
   return std::nullopt;
@@ -236,11 +300,12 @@ void PeerStream::on_frame(bool good) {
       return answer(engine_.on_end(std::exchange(landing_, 0), good));
     case Taking::kReplyBytes: {
       Reply &reply = frame_.reply;
+      if (asker_ == nullptr) return;
       if (!good) reply.rc = Rc::kMstCancelled;
-      misses_ = misses_ || reply.rc == Rc::kPtlteNotFound || reply.rc == Rc::kVniNotFound;
+      misses_ |= reply.rc == Rc::kPtlteNotFound || reply.rc == Rc::kVniNotFound;
       {
         const EngineGuard guard(engine_.lock);
-        asked_[Engine::slot_of(reply.token)] = 0;
+        asker_->asked_[Engine::slot_of(reply.token)] = 0;
       }
       return engine_.on_reply(reply);
     }
@@ -255,12 +320,13 @@ void PeerStream::end(Rc why) {
   have_ = 0;
   whole_.clear();
   std::vector<uint64_t> asked;
-  std::deque<Item> items;
+  std::vector<Item> items;
   {
     const EngineGuard guard(engine_.lock);
     asked.swap(asked_);
+    items_.erase(items_.begin(), items_.begin() + ptrdiff_t(first_));
     items.swap(items_);
-    written_ = reply_bytes_ = 0;
+    first_ = written_ = reply_bytes_ = acks_ = 0;
   }
   for (const Item &item : items)
     if (item.loan != 0) engine_.end_loan(item.loan, false);

@@ -23,7 +23,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <span>
 #include <utility>
@@ -56,6 +55,11 @@ class PeerStream {
   // Another stream sends what this one has not begun to; with the engine's lock held.
   void hand_over(PeerStream &to);
 
+  // Whether what is to be sent are acknowledgements, and only a few. They may go by the connection
+  // on which we ask the same process, its partner.
+  bool has_only_acks() const;
+  bool move_acks(PeerStream &to);  // false: there is no room
+  void set_partner(PeerStream *partner) { partner_ = partner; }
   // The next bytes of the stream; returns how many. 0: there are none.
   size_t output(std::span<uint8_t> room);
   // False while the peer reads so little of its answers that it may ask nothing more.
@@ -77,6 +81,8 @@ class PeerStream {
     uint64_t loan = 0;          // or of the peer's
     bool good = true;
     bool is_reply = false;
+    bool is_ack = false;  // a reply without bytes, of success
+    bool is_long() const { return bytes != 0 && copy.empty(); }
   };
   enum class Taking : uint8_t { kHead, kWhole, kLanding, kReplyBytes, kNothing };
 
@@ -90,15 +96,23 @@ class PeerStream {
   bool has_asked(uint64_t token) const;
   void note(uint64_t token);
   void fill(Item &item, size_t offset, std::span<uint8_t> out);
+  size_t put_out(Item &item, std::span<uint8_t> room);
+  size_t output_short(std::span<uint8_t> room);
+  void pop();
+  PeerStream *asker(uint64_t token);
   size_t size_of(const Item &item) const {
     return kHeadSize + item.bytes + (item.bytes != 0 ? 1 : 0);
   }
 
   Engine &engine_;
   std::optional<Ends> ends_;
+  PeerStream *partner_ = nullptr;
+  PeerStream *asker_ = nullptr;  // whose question the reply at hand answers; null: nobody's
   // ---- out; with the engine's lock ----
-  std::deque<Item> items_;
+  std::vector<Item> items_;
+  size_t first_ = 0;    // of them; those before have left
   size_t written_ = 0;  // of the first
+  size_t acks_ = 0;     // among them
   size_t reply_bytes_ = 0;
   std::vector<std::vector<uint8_t>> spare_;  // copies whose memory is used again
   // What was asked and not answered: tokens, by the place that Engine::slot_of() says. 0: none.

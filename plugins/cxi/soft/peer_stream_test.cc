@@ -243,6 +243,42 @@ TEST(PeerStream, AnAnswerToWhatWasNotAskedEndsIt) {
   EXPECT_EQ(wire.a.stream->on_bytes(head), Refusal::kVersion);
 }
 
+// Each has two streams: on one it asks, and on the other it is asked.
+TEST(PeerStream, AnAnswerMayGoAlongWithQuestions) {
+  Wire wire;
+  PeerStream asked(wire.a.engine), asks(wire.b.engine);
+  const std::vector<uint8_t> out = content(100, 1);
+  std::vector<uint8_t> in(100);
+  wire.b.inbox->append(List::kPriority, wire.b.entry_for(region(1, 0), in));
+  const auto put = [&] {
+    wire.a.start(wire.a.transfer(Op::kPut, out, 2, 0));
+    std::vector<uint8_t> bytes(1000);
+    bytes.resize(wire.a.stream->output(bytes));
+    ASSERT_EQ(wire.b.stream->on_bytes(bytes), std::nullopt);
+  };
+  for (int i = 0; i < 3; ++i) put();
+  EXPECT_TRUE(wire.b.stream->has_only_acks());
+  EXPECT_TRUE(wire.b.stream->move_acks(asks));
+  EXPECT_FALSE(wire.b.stream->has_only_acks());
+  std::vector<uint8_t> bytes(1000);
+  EXPECT_EQ(wire.b.stream->output(bytes), 0u);
+  bytes.resize(asks.output(bytes));
+  EXPECT_EQ(bytes.size(), 3 * kHeadSize);
+  asked.set_partner(wire.a.stream.get());
+  ASSERT_EQ(asked.on_bytes(bytes), std::nullopt);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(only(*wire.a.acks).rc, Rc::kOk);
+  EXPECT_EQ(asked.on_bytes(bytes), std::nullopt) << "answered already, which harms nobody";
+  EXPECT_FALSE(Process::take(*wire.a.acks));
+  asked.set_partner(nullptr);
+  EXPECT_EQ(asked.on_bytes(bytes), Refusal::kAnswer);
+  // What is no success stays: who asks has to find out where the other one is now.
+  wire.b.inbox->set_state(PortalState::kDisabled, kIgnoreDrops);
+  put();
+  EXPECT_FALSE(wire.b.stream->has_only_acks());
+  wire.settle();
+  EXPECT_EQ(only(*wire.a.acks).rc, Rc::kPtDisabled);
+}
+
 TEST(PeerStream, APeerThatReadsNoAnswersIsNotHeard) {
   Wire wire;
   std::vector<uint8_t> there(4000);

@@ -57,6 +57,28 @@ Header header_of(const Packet &packet) {
           .rendezvous_id = packet.rendezvous_id};
 }
 
+// An atomic operation on memory of a device is done in the host's memory: nothing else comes between
+// on this NIC, but the device itself may.
+Rc execute_anywhere(const Packet &packet, void *target, const sdk::HmemPlace *place,
+                    uint64_t fetched[2]) {
+  if (place == nullptr && packet.place == nullptr) return execute_amo(packet, target, fetched);
+  alignas(16) uint8_t operand[16] = {}, element[16] = {};
+  const size_t size = amo_size(packet.amo_type);
+  const uintptr_t at = reinterpret_cast<uintptr_t>(target);
+  if (size == 0) return Rc::kAmoInvalOp;
+  if (at % size != 0) return Rc::kAmoAlign;
+  if (!sdk::hmem_copy(operand, nullptr, packet.bytes, packet.place,
+                      std::min<size_t>(size, packet.length)) ||
+      !sdk::hmem_copy(element, nullptr, target, place, size))
+    return Rc::kNoTranslation;
+  Packet here = packet;
+  here.bytes = operand;
+  here.place = nullptr;
+  const Rc rc = execute_amo(here, element, fetched);
+  if (rc != Rc::kOk) return rc;
+  return MemoryMap::copied(sdk::hmem_copy(target, place, element, nullptr, size));
+}
+
 }  // namespace
 
 SoftPortal::Hit SoftPortal::match(const Packet &packet) {
@@ -200,19 +222,15 @@ void SoftPortal::land(Arrival &arrival, uint32_t offset, const uint8_t *bytes, u
   if (hit.rc != Rc::kOk || offset >= hit.mlength) return;  // it is cut, or fails
   count = std::min(count, hit.mlength - offset);
   // It may have been unmapped since.
-  hit.rc = lni_.memory().check(arrival.entry.memory, hit.address + offset, count, Lni::kWrite);
-  if (hit.rc == Rc::kOk) std::memcpy(reinterpret_cast<void *>(hit.address + offset), bytes, count);
+  hit.rc = lni_.memory().write(arrival.entry.memory, hit.address + offset, bytes, nullptr, count);
 }
 
 // False: it is over, or the memory is not mapped any more.
 bool SoftPortal::copy_out(const Arrival &arrival, uint32_t offset, std::span<uint8_t> out) const {
   const Hit &hit = arrival.hit;
   if (hit.rc != Rc::kOk || offset > hit.mlength || out.size() > hit.mlength - offset) return false;
-  const uint64_t at = hit.address + offset;
-  if (lni_.memory().check(arrival.entry.memory, at, out.size(), Lni::kRead) != Rc::kOk)
-    return false;
-  std::memcpy(out.data(), reinterpret_cast<const void *>(at), out.size());
-  return true;
+  return lni_.memory().read(arrival.entry.memory, hit.address + offset, out.data(), out.size()) ==
+         Rc::kOk;
 }
 
 Reply SoftPortal::end(Arrival &arrival) {
@@ -254,16 +272,17 @@ void SoftPortal::locate(Hit &hit, const Packet &packet) const {
   }
   if (hit.rc != Rc::kOk) return;
   const unsigned access = (writes ? Lni::kWrite : 0) | (reads ? Lni::kRead : 0);
-  hit.rc = lni_.memory().check(entry.memory, hit.address, hit.mlength, access);
+  hit.rc = lni_.memory().check(entry.memory, hit.address, hit.mlength, access, hit.place);
 }
 
 Rc SoftPortal::move_bytes(const Hit &hit, const Packet &packet, Reply &reply) {
   auto *const target = reinterpret_cast<uint8_t *>(hit.address);
   if (packet.op == Op::kGet) {
     reply.bytes = target;
+    reply.place = hit.place;
     return Rc::kOk;
   }
-  if (!is_put(packet.op)) return execute_amo(packet, target, reply.fetched);
+  if (!is_put(packet.op)) return execute_anywhere(packet, target, hit.place, reply.fetched);
   uint8_t *at = target;
   uint32_t bytes = hit.mlength;
   if (hit.list == List::kRequest) {
@@ -272,8 +291,8 @@ Rc SoftPortal::move_bytes(const Hit &hit, const Packet &packet, Reply &reply) {
     at += form.bytes(packet);
     bytes -= form.bytes(packet);
   }
-  if (bytes != 0) std::memmove(at, packet.bytes, bytes);  // a process may put to itself
-  return Rc::kOk;
+  // A process may put to itself.
+  return MemoryMap::copied(sdk::hmem_copy(at, hit.place, packet.bytes, packet.place, bytes));
 }
 
 void SoftPortal::use_up(Arrival &arrival) {
@@ -353,7 +372,7 @@ void SoftPortal::begin_rendezvous(const Entry &entry, uint64_t address, uint64_t
   transfer.length = uint32_t(whole > message.mlength ? whole - message.mlength : 0);
   transfer.remote_offset = message.remote_offset + message.mlength;
   transfer.match_bits = message.rendezvous_id | (message.match_bits & (uint64_t{0xffff} << 48));
-  transfer.initiator = match_id(endpoint_ != nullptr ? endpoint_->pid() : 0, lni_.nid());
+  transfer.initiator = match_id(endpoints_.empty() ? 0 : endpoints_.front()->pid(), lni_.nid());
   transfer.eq = &eq_;
   transfer.user_ptr = RendezvousReply{.nid = message.source,
                                       .pid = transfer.to.pid,

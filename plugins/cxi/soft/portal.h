@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "plugins/cxi/nic/nic.h"
 #include "plugins/cxi/soft/engine.h"
@@ -34,8 +35,9 @@ class SoftPortal final : public Portal {
     List list = List::kPriority;
     LinkedEntry *entry = nullptr;
     uint64_t address = 0;
-    uint32_t mlength = 0;  // bytes that move
-    uint64_t takes = 0;    // bytes of the entry that it uses up
+    uint32_t mlength = 0;                   // bytes that move
+    uint64_t takes = 0;                     // bytes of the entry that it uses up
+    const sdk::HmemPlace *place = nullptr;  // of the address, while the request is looked at
     Rc rc = Rc::kOk;
   };
   // A request that has found its entry. The entry may go before the bytes have moved.
@@ -59,7 +61,7 @@ class SoftPortal final : public Portal {
   bool copy_out(const Arrival &arrival, uint32_t offset, std::span<uint8_t> out) const;
   Reply end(Arrival &arrival);
   void abandon(const Arrival &arrival) { eq_.unhold(events_of(arrival)); }  // the portal ends
-  void unmapped() { endpoint_ = nullptr; }
+  void unmapped(const SoftEndpoint &endpoint) { std::erase(endpoints_, &endpoint); }
 
   // ---- Portal ----
   Result<void> map(Endpoint &endpoint, Index index) override;
@@ -103,7 +105,7 @@ class SoftPortal final : public Portal {
   SoftLni &lni_;
   const PortalOptions options_;
   EventRing &eq_;
-  SoftEndpoint *endpoint_ = nullptr;
+  std::vector<SoftEndpoint *> endpoints_;  // that it is mapped in, of one PID
   PortalState state_ = PortalState::kDisabled;
   uint32_t drops_ = 0;
   EntryList priority_, overflow_, request_;

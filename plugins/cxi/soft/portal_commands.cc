@@ -23,7 +23,7 @@ SoftPortal::SoftPortal(Engine &engine, SoftLni &lni, const PortalOptions &option
 
 SoftPortal::~SoftPortal() {
   const EngineGuard guard(engine_.lock);
-  if (endpoint_ != nullptr) endpoint_->remove(*this);
+  for (SoftEndpoint *const endpoint : endpoints_) endpoint->remove(*this);
   engine_.forget(*this);
   for (EntryList *const entries : {&priority_, &overflow_, &request_}) {
     while (LinkedEntry *const entry = entries->front()) {
@@ -69,10 +69,14 @@ void SoftPortal::drop(Header *header) {
 Result<void> SoftPortal::map(Endpoint &endpoint, Index index) {
   const EngineGuard guard(engine_.lock);
   auto &own = static_cast<SoftEndpoint &>(endpoint);
-  if (endpoint_ != nullptr) return fail(FI_EINVAL, "cxi: the portal is mapped already");
+  if (std::ranges::find(endpoints_, &own) != endpoints_.end())
+    return fail(FI_EINVAL, "cxi: the portal is mapped already");
+  if (!endpoints_.empty() && endpoints_.front()->pid() != own.pid())
+    return fail(FI_EINVAL, "cxi: the portal is mapped for PID %u, and not for %u",
+                endpoints_.front()->pid(), own.pid());
   if (!own.put(index, *this))
     return fail(EEXIST, "cxi: portal index %u of PID %u is mapped already", index, own.pid());
-  endpoint_ = &own;
+  endpoints_.push_back(&own);
   return {};
 }
 

@@ -354,5 +354,36 @@ TEST(Portal, APlaceOfAnEndpointHasOnePortal) {
   must(third->map(*b.endpoint, 3));
 }
 
+constexpr Vni kOtherVni = 1;
+
+// An endpoint with several keys has one PID in several VNIs, and one portal in all of them.
+TEST(Portal, APortalIsReachedThroughEachOfItsVnis) {
+  Host host;
+  Process a(host, 1), b(host, 2);
+  auto second = must(b.lni->endpoint(kOtherVni, b.endpoint->pid()));
+  Portal &portal = b.open_portal(0, {.is_matching = true});
+  must(portal.map(*second, 0));
+  EXPECT_EQ(portal.map(*second, 0).error().code, FI_EINVAL);
+  auto third = must(b.lni->endpoint(kOtherVni, kAnyPid));
+  EXPECT_EQ(portal.map(*third, 0).error().code, FI_EINVAL) << "another PID";
+  std::array<char, 8> space{};
+  Entry entry{.buffer_id = 1, .ignore_bits = ~uint64_t{0}};
+  entry.op_put = true;
+  portal.append(List::kPriority, b.entry_for(entry, space));
+  EXPECT_EQ(b.next().value().type, EventType::kLink);
+  const std::string text = "x";
+  for (const Vni vni : {kVni, kOtherVni}) {
+    must(a.queue->set_profile({.vni = vni}));
+    EXPECT_EQ(a.result_of(a.put_to(b.at(0), text)), Rc::kOk);
+    const Event event = b.next().value();
+    EXPECT_EQ(event.type, EventType::kPut);
+    EXPECT_EQ(event.vni, vni);
+  }
+  second.reset();
+  EXPECT_NE(a.result_of(a.put_to(b.at(0), text)), Rc::kOk) << "that one is gone";
+  must(a.queue->set_profile({.vni = kVni}));
+  EXPECT_EQ(a.result_of(a.put_to(b.at(0), text)), Rc::kOk);
+}
+
 }  // namespace
 }  // namespace weft::cxi

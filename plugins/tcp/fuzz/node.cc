@@ -59,7 +59,7 @@ void Node::open(const Settings &settings, bool msg, bool wants_shared) {
   info->domain_attr->mr_mode = FI_MR_PROV_KEY;
   fi_fabric_attr attr{};
   attr.api_version = FI_VERSION(2, 6);
-  fabric = Fabric::open(&instance, settings, attr, nullptr).value();
+  fabric = Fabric::open(&instance, settings, nullptr, attr, nullptr).value();
   must(fi_domain(fabric, info, &domain, nullptr));
   if (wants_shared) {
     fi_rx_attr rx{};

@@ -145,7 +145,15 @@ class Reader {
   enum class State : uint8_t { kHeader, kStalled, kPayload, kRejected };
 
   size_t begin_frame(const FrameHeader &header, std::span<const uint8_t> rest, Sink &sink);
-  size_t take_payload(std::span<const uint8_t> rest);
+  size_t take_payload(std::span<const uint8_t> rest, Sink &sink);
+  // A target may be memory that only the sink can write to.
+  static void put(void *to, const uint8_t *from, size_t n, Sink &sink) {
+    if constexpr (requires { sink.put(to, from, n); }) {
+      sink.put(to, from, n);
+    } else {
+      std::memcpy(to, from, n);
+    }
+  }
   void skip_full_vectors();
   bool payload_done() const { return direct_left_ == 0 && target_.discard == 0; }
   void end_payload();
@@ -174,7 +182,7 @@ size_t Reader<Sink>::on_bytes(std::span<const uint8_t> bytes, Sink &sink) {
   while (used < bytes.size()) {
     const auto rest = bytes.subspan(used);
     if (state_ == State::kPayload) {
-      used += take_payload(rest);
+      used += take_payload(rest, sink);
       if (payload_done()) {
         end_payload();
         sink.on_frame_end(header_);
@@ -259,7 +267,7 @@ size_t Reader<Sink>::begin_frame(const FrameHeader &header, std::span<const uint
   at_ = 0;
   skip_full_vectors();
   state_ = State::kPayload;
-  const size_t n = take_payload(rest);
+  const size_t n = take_payload(rest, sink);
   if (payload_done()) {
     end_payload();
     sink.on_frame_end(header);
@@ -270,12 +278,12 @@ size_t Reader<Sink>::begin_frame(const FrameHeader &header, std::span<const uint
 }
 
 template <class Sink>
-size_t Reader<Sink>::take_payload(std::span<const uint8_t> rest) {
+size_t Reader<Sink>::take_payload(std::span<const uint8_t> rest, Sink &sink) {
   size_t used = 0;
   while (direct_left_ != 0 && used < rest.size()) {
     iovec &iov = target_.iov[at_];
     const size_t n = std::min(iov.iov_len, rest.size() - used);
-    std::memcpy(iov.iov_base, rest.data() + used, n);
+    put(iov.iov_base, rest.data() + used, n, sink);
     iov.iov_base = static_cast<uint8_t *>(iov.iov_base) + n;
     iov.iov_len -= n;
     direct_left_ -= n;

@@ -67,6 +67,12 @@ class SendItem {
   }
   // Bytes that copy() can still take; 0 after add().
   size_t room() const { return count_ == 0 ? sizeof head_.bytes - head_size_ : 0; }
+  // Room for payload that the caller copies by itself, at most room().
+  void *reserve(size_t length) {
+    void *const at = head_.bytes + head_size_;
+    head_size_ = static_cast<uint8_t>(head_size_ + length);
+    return at;
+  }
   // Payload by value, at most room().
   void copy(const void *base, size_t length) {
     if (length != 0) std::memcpy(head_.bytes + head_size_, base, length);

@@ -26,6 +26,10 @@
 // else. They are for domains opened with FI_AV_USER_ID. They belong to this process alone, also in
 // a shared vector.
 //
+// Authorization keys (FI_AV_AUTH_KEY): in a domain with keys, addresses are inserted for one of the
+// vector's keys, with FI_AUTH_KEY. What is in the vector is AvKeys::with_key() of the address. The
+// fi_addr_t of a key is kKeyBase plus a number; no entry has such an index.
+//
 // A vector with a name is shared between processes of one user through a file in /dev/shm. Each
 // process keeps its own compact copy. The last process that has the file open removes it. Every
 // call looks at the file, so every call may tell users about what another process did.
@@ -38,6 +42,7 @@
 
 #include <rdma/fi_domain.h>
 #include <weft/sdk/address.h>
+#include <weft/sdk/av_keys.h>
 #include <weft/sdk/cq.h>
 #include <weft/sdk/fid.h>
 
@@ -75,6 +80,7 @@ class AvUser {
 class Av final : public Object<Av, fid_av> {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
+  static constexpr fi_addr_t kKeyBase = UINT64_C(1) << 60;
 
   // Writes attr->type and attr->map_addr where the caller left the choice open. `domain_name`: the
   // domain that attr->name belongs to. `native`: see above; it matters where addr_format stands for
@@ -131,6 +137,18 @@ class Av final : public Object<Av, fid_av> {
   bool is_map() const { return map_; }
   Engine &engine() { return *domain_.engine; }
 
+  // ---- keys ----
+  bool has_keys() const { return domain_.av_keys != nullptr; }
+  const std::vector<AvKey> &keys() const { return keys_; }
+  // Of the fi_addr_t of a key: its place in keys(); kNone: there is no such key.
+  uint32_t key_of(fi_addr_t handle) const;
+  // What completions report of a sender that is known by its key only.
+  fi_addr_t reported_key(uint32_t key) const { return keys_[key].id; }
+  // An endpoint is enabled with all keys that are there: they cannot be removed. Each is released
+  // when the endpoint ends.
+  void hold_keys();
+  void release_key(const AuthKey &bytes);
+
   // ---- fi_ops_av ----
   int insert(const void *addr, size_t count, fi_addr_t *fi_addr, uint64_t flags, void *context);
   int insertsvc(const char *node, const char *service, fi_addr_t *fi_addr, uint64_t flags,
@@ -141,6 +159,9 @@ class Av final : public Object<Av, fid_av> {
   int lookup(fi_addr_t fi_addr, void *addr, size_t *addrlen);
   const char *straddr(const void *addr, char *buf, size_t *len);
   int set_user_id(fi_addr_t fi_addr, fi_addr_t user_id, uint64_t flags);
+  int insert_auth_key(const void *auth_key, size_t auth_key_size, fi_addr_t *fi_addr,
+                      uint64_t flags);
+  int lookup_auth_key(fi_addr_t addr, void *auth_key, size_t *auth_key_size);
   int av_set(struct fi_av_set_attr *attr, struct fid_av_set **set, void *context);
 
   // ---- fi_ops ----
@@ -215,6 +236,13 @@ class Av final : public Object<Av, fid_av> {
   template <class Next>
   int insert_all(size_t count, fi_addr_t *fi_addr, uint64_t flags, void *context, Next next);
 
+  // Of keys.
+  uint32_t key_at(uint32_t index) const;
+  Result<Address> with_key(const Result<Address> &address, fi_addr_t handle) const;
+  Result<fi_addr_t> add_key(AvKeys::Bytes bytes);
+  int remove_keys(const fi_addr_t *fi_addr, size_t count);
+  int set_key_id(fi_addr_t handle, fi_addr_t id);
+
   // Of a shared vector.
   void refresh();
   Result<void> synchronize();
@@ -245,6 +273,7 @@ class Av final : public Object<Av, fid_av> {
   std::unique_ptr<Reverse> reverse_;
   bool twice_ = false;  // reverse_ found an address that is there twice
   std::vector<std::pair<AvUser *, bool>> av_users_;
+  std::vector<AvKey> keys_;  // by number
   std::unique_ptr<AvFile> file_;
   bool lost_file_ = false;  // it was damaged
 };

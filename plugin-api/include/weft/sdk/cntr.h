@@ -52,6 +52,7 @@ class Cntr final : public Object<Cntr, fid_cntr> {
     changed();
   }
   CntrStore *store() const { return store_.get(); }
+  bool counts_bytes() const { return bytes_; }
   // The store has changed by itself.
   void look() { changed(); }
   std::atomic<size_t> users{0};
@@ -115,6 +116,7 @@ class Cntr final : public Object<Cntr, fid_cntr> {
   Engine &engine_;
   const bool bytes_;
   std::atomic<uint64_t> value_{0}, errors_{0};
+  std::atomic<uint64_t> last_read_{0};
   bool changed_ = false;                       // since the last poll or trywait
   uint64_t seen_value_ = 0, seen_errors_ = 0;  // of a device, by the last poll or trywait
   WaitObject wait_;

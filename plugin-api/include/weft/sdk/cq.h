@@ -49,6 +49,7 @@ struct fid_peer_cq;
 
 namespace weft::sdk {
 
+class AvKeys;
 class CqSource;
 class CqWriter;
 class SharedReceiveContext;
@@ -64,6 +65,7 @@ struct DomainContext {
   bool resource_management = true;  // FI_RM_ENABLED
   size_t default_cq_size = 1024;
   bool user_ids = false;            // FI_AV_USER_ID: its address vectors can have them
+  AvKeys *av_keys = nullptr;        // FI_AV_AUTH_KEY: its address vectors have keys (av_keys.h)
   bool keeps_descriptors = false;   // its receivers keep those of receives (receiver.h)
   bool keeps_receives = false;      // ReceiverSink::keep() is asked for each receive
   std::atomic<size_t> children{0};  // open objects; a domain with some is busy

@@ -27,6 +27,7 @@
 
 #include <sys/epoll.h>
 #include <weft/result.h>
+#include <weft/sdk/interruptions.h>
 #include <weft/sdk/lock.h>
 #include <weft/sdk/patience.h>
 
@@ -164,6 +165,16 @@ class Engine {
   // Before anything is posted: output may wait until progress first comes late.
   void expect_progress() { patience_ = Patience(true); }
 
+  // For providers whose peers need a processor for each step of theirs: a thread that reads a queue
+  // or a counter and has found nothing `reads` times in a row leaves the processor to others then.
+  // Where nobody wants it that costs little. 0: never.
+  void yield_after(unsigned reads) { yield_after_ = reads; }
+  // After each such read, without the lock.
+  void have_read(bool found) {
+    if (yield_after_ != 0) [[unlikely]]
+      count_read(found);
+  }
+
   // A descriptor that is readable while progress() has something to do. Negative: -FI_E...
   int wait_fd();
   // The same for threads that wait for connection events only (an EQ), so that data traffic does
@@ -201,6 +212,7 @@ class Engine {
     bool relayed = false;
   };
 
+  void count_read(bool found);
   void poll_pollers();
   void arm_pollers();
   void arm_relay();
@@ -208,6 +220,7 @@ class Engine {
   void unwatch_poller(Polled &polled);
   int watch_inner(int fd);
   void flush_dirty();
+  void note_progress();  // for the patience
   void run_deadlines();
   void poll_direct();
   bool poll_hot();
@@ -237,8 +250,11 @@ class Engine {
   unsigned alone_ = 0;      // and how often in a row it was the only one, up to kAlone
   unsigned skipped_ = 0;
   bool input_ = false;
+  unsigned yield_after_ = 0;
+  std::atomic<unsigned> empty_reads_{0};
   uint64_t rounds_ = 0;
   Patience patience_;
+  Interruptions interruptions_;
   bool waited_ = false;
   bool iterating_ = false;
   bool holes_ = false;

@@ -14,8 +14,9 @@
 //
 // It begins without patience, if it is not told otherwise. A few bursts in a row that progress
 // followed within microseconds make it patient. The first burst that progress did not follow ends
-// that, and each time it then needs more bursts. It has no clock. Progress without a burst costs
-// nothing. One serves all objects that share the progress. Not for output that no caller waits for:
+// that, and each time it then needs more bursts. A burst that came late because the scheduler took
+// the CPU away (interruptions.h) says nothing about the program. It has no clock. Progress without a
+// burst costs nothing. One serves all objects that share the progress. Not for output that no caller waits for:
 // that goes at once anyway.
 #ifndef WEFT_SDK_PATIENCE_H
 #define WEFT_SDK_PATIENCE_H
@@ -33,6 +34,7 @@ class Patience {
   static constexpr uint64_t kSoonNs = 50'000;                    // how late progress may come
   static constexpr uint32_t kFirstProof = 8, kMostProof = 1024;  // bursts
   static constexpr uint32_t kForgive = 256;  // good bursts before a miss that counts for nothing
+  static constexpr uint32_t kExcuse = 32;    // the same for one with an interruption
 
   bool may_wait() const { return patient_; }
   bool pending() const { return since_ != 0; }
@@ -46,10 +48,14 @@ class Patience {
   void sent() {
     if (patient_) since_ = 0;
   }
-  void progressed(uint64_t now_ns) {
-    const bool soon = now_ns - since_ <= kSoonNs;
+  bool is_late(uint64_t now_ns) const { return now_ns - since_ > kSoonNs; }
+  // `interrupted`: the thread has lost its CPU in between.
+  void progressed(uint64_t now_ns, bool interrupted = false) {
+    const bool soon = !is_late(now_ns);
     since_ = 0;
-    if (!soon) {
+    if (!soon && interrupted && (!patient_ || good_ >= kExcuse)) {
+      if (patient_) good_ = 0;
+    } else if (!soon) {
       // One miss among very many good bursts comes from the scheduler; more come from the program.
       if (patient_) proof_ = good_ < kForgive ? std::min(4 * proof_, kMostProof) : kFirstProof;
       patient_ = false;

@@ -128,6 +128,11 @@ class ReceiverSink {
     (void)message;
     return {};
   }
+  // Then, in a domain with keys (FI_AV_AUTH_KEY): what Av::reported_key() says of the sender's.
+  virtual fi_addr_t source_key(const Message &message) {
+    (void)message;
+    return FI_ADDR_NOTAVAIL;
+  }
 
  protected:
   ~ReceiverSink() = default;

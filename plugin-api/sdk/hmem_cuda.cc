@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "hmem_cuda.h"
+
+#include <dlfcn.h>
+#include <rdma/fi_errno.h>
+#include <unistd.h>
+
+#include <array>
+#include <mutex>
+#include <type_traits>
+#include <unordered_map>
+
+namespace weft::sdk {
+namespace {
+
+// Of the CUDA Driver API: CUresult 0 is success; a CUdeviceptr has the size of a pointer.
+constexpr int kCudaSuccess = 0;
+// CUpointer_attribute
+constexpr int kPointerContext = 1, kPointerMemoryType = 2, kPointerIsManaged = 8,
+              kPointerDevice = 9, kPointerRangeStart = 11, kPointerRangeSize = 12;
+constexpr unsigned kMemoryTypeHost = 1;        // CUmemorytype
+constexpr unsigned kStreamNonBlocking = 1;     // CU_STREAM_NON_BLOCKING
+constexpr unsigned kHostRegisterPortable = 1;  // CU_MEMHOSTREGISTER_PORTABLE
+constexpr int kRangeHandleDmabuf = 1;          // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
+
+struct CudaFunctions {
+  int (*init)(unsigned);
+  int (*device_count)(int *);
+  int (*device_get)(int *, int);
+  int (*primary_retain)(void **, int);
+  int (*push)(void *);
+  int (*pop)(void **);
+  int (*current)(void **);
+  int (*attributes)(unsigned, int *, void **, uintptr_t);
+  int (*stream_create)(void **, unsigned);
+  int (*stream_synchronize)(void *);
+  int (*copy)(uintptr_t, uintptr_t, size_t, void *);
+  int (*host_register)(void *, size_t, unsigned);
+  int (*host_unregister)(void *);
+  int (*range_handle)(void *, uintptr_t, size_t, int, unsigned long long);  // may be null
+};
+
+class CudaMemory final : public HmemIface {
+ public:
+  explicit CudaMemory(const CudaFunctions &cuda) : cuda_(cuda) {}
+
+  enum fi_hmem_iface iface() const override { return FI_HMEM_CUDA; }
+  const char *name() const override { return "CUDA"; }
+  HmemPlace find(const void *address) override;
+  bool copy(const HmemPlace &place, void *to, const void *from, size_t length) override;
+  Result<HmemDmabuf> dmabuf(const HmemPlace &place, const void *address, size_t length) override;
+  void register_host(void *address, size_t length) override;
+  void unregister_host(void *address) override;
+
+ private:
+  // A context that is the thread's while this lives.
+  class Current {
+   public:
+    Current(const CudaFunctions &cuda, void *context)
+        : cuda_(cuda), is_current_(cuda.push(context) == kCudaSuccess) {}
+    ~Current() {
+      void *gone = nullptr;
+      if (is_current_) cuda_.pop(&gone);
+    }
+    Current(const Current &) = delete;
+    Current &operator=(const Current &) = delete;
+    explicit operator bool() const { return is_current_; }
+
+   private:
+    const CudaFunctions &cuda_;
+    const bool is_current_;
+  };
+
+  void *context_of(int device);
+  void *stream_of(void *context);
+  bool copy_once(void *stream, void *to, const void *from, size_t length);
+
+  const CudaFunctions cuda_;
+  std::mutex mutex_;
+  std::unordered_map<int, void *> primary_;     // contexts, by device
+  std::unordered_map<void *, void *> streams_;  // by context
+};
+
+// One call for all that is wanted. Of an address that CUDA does not know it says nothing, by zeros.
+HmemPlace CudaMemory::find(const void *address) {
+  void *context = nullptr;
+  unsigned type = 0, is_managed = 0;
+  int device = 0;
+  uintptr_t start = 0;
+  size_t size = 0;
+  std::array<int, 6> names = {kPointerContext, kPointerMemoryType, kPointerIsManaged,
+                              kPointerDevice,  kPointerRangeStart, kPointerRangeSize};
+  std::array<void *, 6> values = {&context, &type, &is_managed, &device, &start, &size};
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  if (cuda_.attributes(unsigned(names.size()), names.data(), values.data(), at) != kCudaSuccess ||
+      type == 0)
+    return {};
+  HmemPlace place{.device = uint64_t(uint32_t(device)), .context = context, .bytes = size};
+  if (start != 0 && at >= start) place.bytes = start + size - at;
+  if (type == kMemoryTypeHost && is_managed == 0) {
+    place.kind = HmemPlace::Kind::kHost;
+    return place;
+  }
+  place.iface = this;
+  place.kind = is_managed != 0 ? HmemPlace::Kind::kShared : HmemPlace::Kind::kDevice;
+  // Memory that was not allocated in a context: any one of its device.
+  if (place.context == nullptr) place.context = context_of(device);
+  return place;
+}
+
+void *CudaMemory::context_of(int device) {
+  const std::lock_guard guard(mutex_);
+  if (const auto found = primary_.find(device); found != primary_.end()) return found->second;
+  int handle = 0;
+  void *context = nullptr;
+  if (cuda_.device_get(&handle, device) != kCudaSuccess ||
+      cuda_.primary_retain(&context, handle) != kCudaSuccess)
+    return nullptr;
+  return primary_[device] = context;
+}
+
+// The context is current. Null: there is none to be had.
+void *CudaMemory::stream_of(void *context) {
+  const std::lock_guard guard(mutex_);
+  if (const auto found = streams_.find(context); found != streams_.end()) return found->second;
+  void *stream = nullptr;
+  if (cuda_.stream_create(&stream, kStreamNonBlocking) != kCudaSuccess) return nullptr;
+  return streams_[context] = stream;
+}
+
+bool CudaMemory::copy_once(void *stream, void *to, const void *from, size_t length) {
+  return stream != nullptr &&
+         cuda_.copy(reinterpret_cast<uintptr_t>(to), reinterpret_cast<uintptr_t>(from), length,
+                    stream) == kCudaSuccess &&
+         cuda_.stream_synchronize(stream) == kCudaSuccess;
+}
+
+bool CudaMemory::copy(const HmemPlace &place, void *to, const void *from, size_t length) {
+  const Current current(cuda_, place.context);
+  if (!current) return false;
+  if (copy_once(stream_of(place.context), to, from, length)) return true;
+  // The application may have destroyed a context, and have got another one at the same address.
+  {
+    const std::lock_guard guard(mutex_);
+    streams_.erase(place.context);
+  }
+  return copy_once(stream_of(place.context), to, from, length);
+}
+
+Result<HmemDmabuf> CudaMemory::dmabuf(const HmemPlace &place, const void *address, size_t length) {
+  if (cuda_.range_handle == nullptr) return HmemIface::dmabuf(place, address, length);
+  const Current current(cuda_, place.context);
+  // Whole pages of the host.
+  const auto page = uintptr_t(::sysconf(_SC_PAGESIZE));
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  const uintptr_t start = at & ~(page - 1);
+  const uintptr_t end = (at + length + page - 1) & ~(page - 1);
+  int fd = -1;
+  const int rc = current ? cuda_.range_handle(&fd, start, end - start, kRangeHandleDmabuf, 0) : -1;
+  if (rc != kCudaSuccess)
+    return fail(FI_EOPNOTSUPP, "CUDA memory at %p: no DMA-buf of it (CUresult %d)", address, rc);
+  return HmemDmabuf{.fd = UniqueFd(fd), .offset = at - start};
+}
+
+// For the context that the application has at hand; without one there is no device to register at.
+void CudaMemory::register_host(void *address, size_t length) {
+  void *context = nullptr;
+  if (cuda_.current(&context) != kCudaSuccess || context == nullptr) return;
+  (void)cuda_.host_register(address, length, kHostRegisterPortable);
+}
+
+void CudaMemory::unregister_host(void *address) {
+  void *context = nullptr;
+  if (cuda_.current(&context) != kCudaSuccess || context == nullptr) context = context_of(0);
+  if (context == nullptr) return;
+  const Current current(cuda_, context);
+  if (current) (void)cuda_.host_unregister(address);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HmemIface>> open_cuda(const std::string &library) {
+  void *const handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (handle == nullptr) {
+    const char *const why = ::dlerror();
+    return fail(FI_ENODATA,
+                "FI_HMEM_CUDA: %s: install the driver of the device, or name its library (libcuda)",
+                why != nullptr ? why : library.c_str());
+  }
+  CudaFunctions cuda{};
+  const char *missing = nullptr;
+  const auto may_have = [&](auto &function, const char *name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(handle, name));
+    return function != nullptr;
+  };
+  const auto has = [&](auto &function, const char *name) {
+    if (!may_have(function, name) && missing == nullptr) missing = name;
+  };
+  has(cuda.init, "cuInit");
+  has(cuda.device_count, "cuDeviceGetCount");
+  has(cuda.device_get, "cuDeviceGet");
+  has(cuda.primary_retain, "cuDevicePrimaryCtxRetain");
+  has(cuda.push, "cuCtxPushCurrent_v2");
+  has(cuda.pop, "cuCtxPopCurrent_v2");
+  has(cuda.current, "cuCtxGetCurrent");
+  has(cuda.attributes, "cuPointerGetAttributes");
+  has(cuda.stream_create, "cuStreamCreate");
+  has(cuda.stream_synchronize, "cuStreamSynchronize");
+  has(cuda.copy, "cuMemcpyAsync");
+  has(cuda.host_register, "cuMemHostRegister_v2");
+  has(cuda.host_unregister, "cuMemHostUnregister");
+  may_have(cuda.range_handle, "cuMemGetHandleForAddressRange");
+  if (missing != nullptr)
+    return fail(FI_ENOSYS, "FI_HMEM_CUDA: %s has no %s: update the driver of the device",
+                library.c_str(), missing);
+  int count = 0;
+  if (const int rc = cuda.init(0); rc != kCudaSuccess)
+    return fail(FI_ENODATA, "FI_HMEM_CUDA: cuInit says %d: is there a device? See nvidia-smi", rc);
+  if (cuda.device_count(&count) != kCudaSuccess || count == 0)
+    return fail(FI_ENODATA, "FI_HMEM_CUDA: the driver has no device: see nvidia-smi");
+  return std::make_unique<CudaMemory>(cuda);
+}
+
+}  // namespace weft::sdk

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A NIC with few list entries: who is told that there are no more, and that all goes on when there
+// are some again.
+#include <rdma/fi_trigger.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/conformance/process.h"
+#include "tests/conformance/rdm_harness.h"
+
+namespace weft::conformance::rdm {
+namespace {
+
+constexpr size_t kMany = 100;
+
+// Its own process, with a NIC of its own.
+bool with_few_entries() {
+  return in_fresh_process(
+      {"FI_CXI_SOFT_LIST_ENTRIES=40", "FI_LOG_LEVEL=warn", "FI_CXI_SOFT_DEVICES=cxi0=127.0.0.43"});
+}
+
+int open_endpoint(Node &node, std::vector<Handle<fid_ep>> &endpoints) {
+  Handle<fid_ep> endpoint;
+  must(fi_endpoint(node.domain, node.info.get(), endpoint.out(), nullptr));
+  must(fi_ep_bind(endpoint, node.av.fid(), 0));
+  must(fi_ep_bind(endpoint, node.tx_cq.fid(), FI_TRANSMIT));
+  must(fi_ep_bind(endpoint, node.rx_cq.fid(), FI_RECV));
+  const int rc = fi_enable(endpoint);
+  endpoints.push_back(std::move(endpoint));
+  return rc;
+}
+
+TEST(CxiEntries, WithoutThemAnEndpointIsNotEnabled) {
+  if (!with_few_entries()) return;
+  Node node((Options()));
+  std::vector<Handle<fid_ep>> endpoints;
+  testing::internal::CaptureStderr();
+  int rc = 0;
+  while (rc == 0 && endpoints.size() < kMany) rc = open_endpoint(node, endpoints);
+  EXPECT_EQ(rc, -FI_ENOSPC);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("no list entry left for"), std::string::npos) << log;
+  EXPECT_NE(log.find("FI_CXI_SOFT_LIST_ENTRIES"), std::string::npos) << log;
+  EXPECT_EQ(fi_enable(endpoints.back()), -FI_ENOSPC) << "still";
+  endpoints.erase(endpoints.begin());
+  EXPECT_EQ(fi_enable(endpoints.back()), 0);
+}
+
+// One that was refused stands in nobody's way.
+TEST(CxiEntries, WithoutThemARegionIsNotEnabled) {
+  if (!with_few_entries()) return;
+  Options options;
+  options.caps |= FI_RMA;
+  Net net(1, options);
+  std::vector<uint64_t> windows(kMany);
+  std::vector<Handle<fid_mr>> regions;
+  int rc = 0;
+  const auto open = [&](uint64_t &window) {
+    Handle<fid_mr> region;
+    must(fi_mr_reg(net[0].domain, &window, 8, FI_REMOTE_WRITE | FI_REMOTE_READ, 0,
+                   200 + regions.size(), 0, region.out(), nullptr));
+    must(fi_mr_bind(region, net[0].ep.fid(), 0));
+    rc = fi_mr_enable(region);
+    regions.push_back(std::move(region));
+  };
+  testing::internal::CaptureStderr();
+  while (rc == 0 && regions.size() < kMany) open(windows[regions.size()]);
+  EXPECT_EQ(rc, -FI_ENOSPC);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("no list entry left for a memory region"), std::string::npos) << log;
+  regions.erase(regions.begin());
+  ASSERT_EQ(fi_mr_enable(regions.back()), 0);
+  const uint64_t value = 7;
+  net.post([&] {
+    return fi_write(net[0].ep, &value, 8, nullptr, net.at(0, 0), 0, fi_mr_key(regions.back()),
+                    nullptr);
+  });
+  EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+  EXPECT_EQ(windows[regions.size()], value);
+}
+
+// Both what the NIC starts by itself and what is called for are dropped, and come again.
+TEST(CxiEntries, FlowControlOfDeferredMessages) {
+  if (!with_few_entries()) return;
+  Options options;
+  options.caps |= FI_TRIGGER;
+  Net net(2, options);
+  fid_cntr *const start = net[0].count(0), *const done = net[0].count(0);
+  const std::vector<uint8_t> out = pattern(100, 1);
+  const iovec iov{const_cast<uint8_t *>(out.data()), out.size()};
+  fi_op_msg op{.ep = net[0].ep, .msg = {}, .flags = 0};
+  op.msg.msg_iov = &iov;
+  op.msg.iov_count = 1;
+  op.msg.addr = net.at(0, 1);
+  std::vector<fi_deferred_work> works(30);
+  for (fi_deferred_work &work : works) {
+    work.threshold = 1 + uint64_t(&work - works.data()) % 3;
+    work.triggering_cntr = start;
+    work.completion_cntr = done;
+    work.op_type = FI_OP_SEND;
+    work.op.msg = &op;
+    must(fi_control(&net[0].domain->fid, FI_QUEUE_WORK, &work));
+  }
+  size_t sent = 0;
+  for (int i = 0; i < 3; ++i) {
+    must(fi_cntr_add(start, 1));
+    for (int k = 0; k < 10; ++k, ++sent)
+      must(fi_send(net[0].ep, out.data(), out.size(), nullptr, net.at(0, 1), nullptr));
+    net.settle();
+  }
+  std::vector<uint8_t> in(out.size());
+  for (size_t i = 0; i < sent + works.size(); ++i) {
+    net.post(
+        [&] { return fi_recv(net[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in); });
+    EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
+    EXPECT_EQ(std::exchange(in, std::vector<uint8_t>(out.size())), out);
+  }
+  for (size_t i = 0; i < sent; ++i) EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+  net.wait_count(done, works.size());
+}
+
+// Work whose counter has fired it ends with its endpoint. Its counter may be closed then.
+TEST(CxiEntries, DeferredMessagesEndWithTheirEndpoint) {
+  if (!with_few_entries()) return;
+  Options options;
+  options.caps |= FI_TRIGGER;
+  Net net(2, options);
+  Handle<fid_cntr> start, done;
+  must(fi_cntr_open(net[0].domain, nullptr, start.out(), nullptr));
+  must(fi_cntr_open(net[0].domain, nullptr, done.out(), nullptr));
+  const std::vector<uint8_t> out = pattern(100'000, 1);
+  const iovec iov{const_cast<uint8_t *>(out.data()), out.size()};
+  fi_op_msg op{.ep = net[0].ep, .msg = {}, .flags = 0};
+  op.msg.msg_iov = &iov;
+  op.msg.iov_count = 1;
+  op.msg.addr = net.at(0, 1);
+  std::vector<fi_deferred_work> works(20);
+  for (fi_deferred_work &work : works) {
+    work.threshold = 1 + uint64_t(&work - works.data()) % 2;
+    work.triggering_cntr = start;
+    work.completion_cntr = done;
+    work.op_type = FI_OP_SEND;
+    work.op.msg = &op;
+    must(fi_control(&net[0].domain->fid, FI_QUEUE_WORK, &work));
+  }
+  must(fi_cntr_add(start, 1));
+  net.settle();
+  net[0].ep.reset();
+  EXPECT_EQ(fi_cntr_read(done), 0u) << "nobody has received them";
+  done.reset();  // fails where it is still in use
+  start.reset();
+}
+
+}  // namespace
+}  // namespace weft::conformance::rdm

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What fi_cxi(7) promises of objects and calls and no other test shows, over the C API:
+// docs/cxi-features.md says which test is for what.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "plugins/cxi/test_counted.h"
+#include "tests/conformance/process.h"
+
+namespace weft::conformance::rdm {
+namespace {
+
+constexpr uint64_t kKey = 200;
+constexpr uint64_t kAccess = FI_REMOTE_READ | FI_REMOTE_WRITE;
+
+// ---- what is offered ----
+
+TEST(CxiObjects, OnlyReliableDatagramsAndNoScalableEndpoints) {
+  for (const enum fi_ep_type type : {FI_EP_MSG, FI_EP_DGRAM}) {
+    EXPECT_FALSE(ask([&](fi_info &hints) { hints.ep_attr->type = type; })) << type;
+  }
+  Net net(1);
+  fid_ep *scalable = nullptr;
+  EXPECT_EQ(fi_scalable_ep(net[0].domain, net[0].info.get(), &scalable, nullptr), -FI_ENOSYS);
+}
+
+TEST(CxiObjects, EachCapabilityIsGranted) {
+  for (const uint64_t one : std::initializer_list<uint64_t>{
+           FI_MSG, FI_TAGGED, FI_RMA, FI_ATOMIC, FI_MULTI_RECV, FI_SOURCE,
+           FI_SOURCE | FI_SOURCE_ERR, FI_NAMED_RX_CTX, FI_RMA | FI_RMA_EVENT, FI_FENCE,
+           FI_DIRECTED_RECV, FI_TRIGGER, FI_COLLECTIVE}) {
+    const Info info = ask([&](fi_info &hints) { hints.caps = FI_MSG | one; });
+    ASSERT_TRUE(info) << caps_text(one);
+    EXPECT_EQ(info->caps & one, one) << caps_text(one);
+    EXPECT_EQ(info->mode, 0u) << "it asks for no mode";
+    EXPECT_EQ(info->domain_attr->resource_mgmt, FI_RM_ENABLED);
+  }
+}
+
+TEST(CxiObjects, WhatIsOfAnySizeIsOrdered) {
+  const Info info = ask();
+  ASSERT_TRUE(info);
+  EXPECT_EQ(info->ep_attr->max_order_raw_size, SIZE_MAX);
+  EXPECT_EQ(info->ep_attr->max_order_war_size, SIZE_MAX);
+  EXPECT_EQ(info->ep_attr->max_order_waw_size, SIZE_MAX);
+  const uint64_t all = FI_ORDER_SAS | FI_ORDER_WAW | FI_ORDER_RMA_WAW | FI_ORDER_ATOMIC_WAW |
+                       FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_RAR;
+  EXPECT_EQ(info->tx_attr->msg_order & all, all);
+}
+
+TEST(CxiObjects, AVectorWithFlagsThatNobodyKnowsIsRefused) {
+  Net net(1);
+  fi_av_attr attr{};
+  attr.flags = FI_MORE;
+  fid_av *vector = nullptr;
+  EXPECT_EQ(fi_av_open(net[0].domain, &attr, &vector, nullptr), -FI_EBADFLAGS);
+  attr.flags = 0;
+  attr.rx_ctx_bits = 64;
+  EXPECT_EQ(fi_av_open(net[0].domain, &attr, &vector, nullptr), -FI_EINVAL);
+}
+
+// ---- regions ----
+
+// fi_cxi.7: "An RMA initiator can work concurrently with client and provider generated keys."
+TEST(CxiRegions, AnInitiatorUsesBothKindsOfKeys) {
+  Net net(2, with(FI_RMA));
+  Options of_provider = with(FI_RMA);
+  of_provider.mr_mode = FI_MR_PROV_KEY;
+  net.add(of_provider);
+  uint64_t windows[2] = {}, value = 7;
+  const uint64_t keys[2] = {fi_mr_key(net[1].expose(&windows[0], 8, kAccess, kKey)),
+                            fi_mr_key(net[2].expose(&windows[1], 8, kAccess, kKey))};
+  EXPECT_EQ(keys[0], kKey);
+  EXPECT_GT(keys[1], UINT32_MAX);
+  for (size_t round = 0; round < 3; ++round) {
+    for (size_t i = 0; i < 2; ++i) {
+      net.post([&] {
+        return fi_write(net[0].ep, &value, 8, nullptr, net.at(0, i + 1), 0, keys[i], nullptr);
+      });
+    }
+    for (size_t i = 0; i < 2; ++i) EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+    EXPECT_EQ(windows[0], value);
+    EXPECT_EQ(windows[1], value);
+    ++value;
+  }
+}
+
+TEST(CxiRegions, ADescriptorMayBeGiven) {
+  Net net(2, with(FI_RMA | FI_ATOMIC));
+  fi_cxi_dom_ops *ops = nullptr;
+  must(fi_open_ops(net[0].domain.fid(), FI_CXI_DOM_OPS_6, 0, reinterpret_cast<void **>(&ops),
+                   nullptr));
+  must(ops->enable_hybrid_mr_desc(net[0].domain.fid(), true));
+  uint64_t window[2] = {}, local[2] = {5, 3};
+  net[1].expose(window, sizeof window, kAccess, kKey);
+  void *const descriptor = fi_mr_desc(net[0].expose(local, sizeof local, FI_READ | FI_WRITE, kKey));
+  ASSERT_NE(descriptor, nullptr);
+  for (void *const given : {descriptor, static_cast<void *>(nullptr)}) {
+    net.post(
+        [&] { return fi_write(net[0].ep, &local[0], 8, given, net.at(0, 1), 0, kKey, nullptr); });
+    EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+    net.post([&] {
+      return fi_atomic(net[0].ep, &local[1], 1, given, net.at(0, 1), 0, kKey, FI_UINT64, FI_SUM,
+                       nullptr);
+    });
+    EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+    EXPECT_EQ(window[0], 8u);
+  }
+}
+
+// ---- settings of one domain ----
+
+// What endpoints of a domain match by, and what size their buffers have, before there is one.
+TEST(CxiOverrides, ADomainMayMatchByItself) {
+  Options options;
+  const Info info = find_info(options, FI_SOURCE);
+  ASSERT_TRUE(info);
+  Application app(options);
+  app.open_fabric(info.get());
+  fid *const domain = app.domain.fid();
+  char mode[16] = "";
+  EXPECT_EQ(fi_control(domain, FI_OPT_CXI_GET_RX_MATCH_MODE_OVERRIDE, mode), 0);
+  EXPECT_STREQ(mode, "hardware");
+  char software[] = "software", wrong[] = "softwares";
+  EXPECT_EQ(fi_control(domain, FI_OPT_CXI_SET_RX_MATCH_MODE_OVERRIDE, wrong), -FI_EINVAL);
+  EXPECT_EQ(fi_control(domain, FI_OPT_CXI_SET_RX_MATCH_MODE_OVERRIDE, nullptr), -FI_EINVAL);
+  EXPECT_EQ(fi_control(domain, FI_OPT_CXI_SET_RX_MATCH_MODE_OVERRIDE, software), 0);
+  EXPECT_EQ(fi_control(domain, FI_OPT_CXI_GET_RX_MATCH_MODE_OVERRIDE, mode), 0);
+  EXPECT_STREQ(mode, "software");
+  size_t size = 0;
+  EXPECT_EQ(fi_control(domain, FI_OPT_CXI_SET_REQ_BUF_SIZE_OVERRIDE, &size), -FI_EINVAL);
+  EXPECT_EQ(fi_control(domain, FI_OPT_CXI_GET_REQ_BUF_SIZE_OVERRIDE, &size), 0);
+  EXPECT_EQ(size, size_t{12} << 20);
+  size = 100'000;
+  EXPECT_EQ(fi_control(domain, FI_OPT_CXI_SET_REQ_BUF_SIZE_OVERRIDE, &size), 0);
+  EXPECT_EQ(fi_control(domain, FI_OPT_CXI_GET_REQ_BUF_SIZE_OVERRIDE, &size), 0);
+  EXPECT_EQ(size, 100'000u);
+  // Endpoints live by that, and it stays as it is while there are some.
+  fi_cxi_dom_ops *ops = nullptr;
+  must(fi_open_ops(domain, FI_CXI_DOM_OPS_6, 0, reinterpret_cast<void **>(&ops), nullptr));
+  must(fi_endpoint(app.domain, info.get(), app.ep.out(), nullptr));
+  EXPECT_EQ(fi_control(domain, FI_OPT_CXI_SET_RX_MATCH_MODE_OVERRIDE, software), -FI_EINVAL);
+  EXPECT_EQ(fi_control(domain, FI_OPT_CXI_SET_REQ_BUF_SIZE_OVERRIDE, &size), -FI_EINVAL);
+  app.open_queues();
+  app.bind_queues();
+  fi_av_attr attr{};
+  must(fi_av_open(app.domain, &attr, app.av.out(), nullptr));
+  must(fi_ep_bind(app.ep, app.av.fid(), 0));
+  must(fi_enable(app.ep));
+  fi_addr_t self = 0;
+  must(fi_av_insert(app.av, app.name().data(), 1, &self, 0, nullptr) == 1 ? 0 : -FI_EINVAL);
+  std::vector<uint8_t> out = pattern(1000, 1), in(1000);
+  must(fi_tsend(app.ep, out.data(), out.size(), nullptr, self, 1, nullptr));
+  app.progress();
+  must(fi_trecv(app.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, nullptr));
+  const Deadline deadline;
+  while (in != out && !deadline.passed()) app.progress();
+  EXPECT_EQ(in, out);
+}
+
+// ---- messages ----
+
+// fi_cxi.7, Messaging: 256 of FI_MSG at a time, and many more of FI_TAGGED.
+TEST(CxiMessages, LongOnesOfEachKindHaveNumbersOfTheirOwn) {
+  constexpr size_t kNumbers = 256, kBytes = 40'000;
+  Options options;
+  options.tx_size = 1024;
+  std::vector<uint8_t> out = pattern(kBytes, 1), in(kBytes);
+  Net net(2, options);
+  fid_ep *const ep = net[0].ep;
+  for (size_t i = 0; i < kNumbers; ++i)
+    net.post([&] { return fi_send(ep, out.data(), kBytes, nullptr, net.at(0, 1), nullptr); });
+  net.settle();
+  EXPECT_EQ(fi_send(ep, out.data(), kBytes, nullptr, net.at(0, 1), nullptr), -FI_EAGAIN);
+  for (size_t i = 0; i < 2 * kNumbers; ++i)
+    net.post([&] { return fi_tsend(ep, out.data(), kBytes, nullptr, net.at(0, 1), 1, nullptr); });
+  EXPECT_EQ(fi_send(ep, out.data(), kBytes, nullptr, net.at(0, 1), nullptr), -FI_EAGAIN);
+  for (size_t i = 0; i < 3 * kNumbers; ++i) {
+    net.post([&] {
+      return i < kNumbers
+                 ? fi_recv(net[1].ep, in.data(), kBytes, nullptr, FI_ADDR_UNSPEC, nullptr)
+                 : fi_trecv(net[1].ep, in.data(), kBytes, nullptr, FI_ADDR_UNSPEC, 1, 0, nullptr);
+    });
+    EXPECT_EQ(net.wait(net[1].rx_cq).len, kBytes);
+    EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+    ASSERT_EQ(in, out);
+    std::fill(in.begin(), in.end(), 0);
+  }
+}
+
+// ---- fork ----
+
+// The NIC in software has no page of its own, so what a child or its parent copies on writing
+// misleads it not; a child opens anew. The variables are of HPE's library.
+TEST(CxiFork, ParentAndChildGoTheirWays) {
+  if (!in_fresh_process({"CXI_FORK_SAFE=1", "CXI_FORK_SAFE_HP=1"})) return;
+  Net net(2, with(FI_RMA));
+  std::vector<uint64_t> window(1024);
+  net[1].expose(window.data(), window.size() * 8, kAccess, kKey);
+  net.exchange(0, 1);
+  {
+    Child child([&](int socket) {
+      std::fill(window.begin(), window.end(), 9);
+      Net own(2);
+      own.exchange(0, 1);
+      own.exchange(1, 0, 100'000);
+      tell(socket, 1);
+      hear(socket);
+    });
+    EXPECT_EQ(hear(child.socket()), 1u);
+    window[0] = 1;  // both have written
+    uint64_t value = 7;
+    net.post(
+        [&] { return fi_write(net[0].ep, &value, 8, nullptr, net.at(0, 1), 8, kKey, nullptr); });
+    EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+    EXPECT_EQ(window[0], 1u);
+    EXPECT_EQ(window[1], 7u);
+    EXPECT_EQ(window[2], 0u);
+    tell(child.socket(), 2);
+    child.join();
+  }
+  net.exchange(1, 0, 100'000);
+}
+
+}  // namespace
+}  // namespace weft::conformance::rdm

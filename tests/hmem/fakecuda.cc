@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// libcuda inside of a test process: two devices whose memory faults when the processor touches it.
+// Only what weft and its tests call, with the forms of the CUDA Driver API.
+//
+// An allocation is a memfd. The application sees it without any right; a second mapping, which only
+// this file knows, has the bytes. Managed memory has its rights. A context is needed where the real
+// driver needs one.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#define FAKE_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+constexpr int kSuccess = 0, kInvalidValue = 1, kNotFound = 500, kInvalidContext = 201,
+              kInvalidHandle = 400, kOutOfMemory = 2, kNotRegistered = 713;
+constexpr int kFakeDevices = 2;
+
+struct FakeAllocation {
+  size_t size = 0;
+  uint8_t *shadow = nullptr;
+  int fd = -1;
+  int device = 0;
+  void *context = nullptr;
+  unsigned type = 2;  // device
+  bool is_managed = false;
+};
+
+struct FakeContext {
+  int device;
+};
+
+struct FakeDriver {
+  std::mutex mutex;
+  std::map<uintptr_t, FakeAllocation> allocations;
+  std::set<void *> streams, registered;
+  FakeContext primary[kFakeDevices] = {{0}, {1}};
+  std::atomic<uint64_t> queries{0}, copies{0}, registrations{0}, fail_after{UINT64_MAX};
+
+  // Null: it is the host's.
+  FakeAllocation *find(uintptr_t at, uintptr_t &start) {
+    auto behind = allocations.upper_bound(at);
+    if (behind == allocations.begin()) return nullptr;
+    --behind;
+    if (at - behind->first >= behind->second.size) return nullptr;
+    start = behind->first;
+    return &behind->second;
+  }
+  // Where the bytes are. Null: they are not all in one allocation.
+  uint8_t *bytes_at(uintptr_t at, size_t length) {
+    uintptr_t start = 0;
+    FakeAllocation *const one = find(at, start);
+    if (one == nullptr) return reinterpret_cast<uint8_t *>(at);
+    if (length > one->size - (at - start)) return nullptr;
+    return one->shadow + (at - start);
+  }
+};
+
+// It outlives the library that uses it.
+FakeDriver &driver() {
+  static FakeDriver *const one = new FakeDriver;
+  return *one;
+}
+
+thread_local std::vector<void *> contexts;
+
+size_t pages(size_t size) {
+  const auto page = size_t(::sysconf(_SC_PAGESIZE));
+  return (size + page - 1) / page * page;
+}
+
+int allocate(uintptr_t *out, size_t size, FakeAllocation what) {
+  if (contexts.empty()) return kInvalidContext;
+  if (size == 0) return kInvalidValue;
+  what.size = size;
+  what.context = contexts.back();
+  what.device = static_cast<FakeContext *>(what.context)->device;
+  what.fd = ::memfd_create("fakecuda", MFD_CLOEXEC);
+  const size_t whole = pages(size);
+  if (what.fd < 0 || ::ftruncate(what.fd, off_t(whole)) != 0) return kOutOfMemory;
+  const bool is_seen = what.is_managed || what.type == 1;
+  void *const seen =
+      ::mmap(nullptr, whole, is_seen ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_SHARED, what.fd, 0);
+  void *const shadow = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_SHARED, what.fd, 0);
+  if (seen == MAP_FAILED || shadow == MAP_FAILED) return kOutOfMemory;
+  what.shadow = static_cast<uint8_t *>(shadow);
+  *out = reinterpret_cast<uintptr_t>(seen);
+  const std::lock_guard guard(driver().mutex);
+  driver().allocations[*out] = what;
+  return kSuccess;
+}
+
+int release(uintptr_t at) {
+  const std::lock_guard guard(driver().mutex);
+  const auto found = driver().allocations.extract(at);
+  if (found.empty()) return kInvalidValue;
+  const size_t whole = pages(found.mapped().size);
+  ::munmap(reinterpret_cast<void *>(at), whole);
+  ::munmap(found.mapped().shadow, whole);
+  ::close(found.mapped().fd);
+  return kSuccess;
+}
+
+}  // namespace
+
+// ---- what weft calls ----
+
+FAKE_EXPORT int cuInit(unsigned flags) {
+  return flags == 0 ? kSuccess : kInvalidValue;
+}
+FAKE_EXPORT int cuDeviceGetCount(int *count) {
+  *count = kFakeDevices;
+  return kSuccess;
+}
+FAKE_EXPORT int cuDeviceGet(int *device, int ordinal) {
+  if (ordinal < 0 || ordinal >= kFakeDevices) return kInvalidValue;
+  *device = ordinal;
+  return kSuccess;
+}
+FAKE_EXPORT int cuDevicePrimaryCtxRetain(void **context, int device) {
+  if (device < 0 || device >= kFakeDevices) return kInvalidValue;
+  *context = &driver().primary[device];
+  return kSuccess;
+}
+FAKE_EXPORT int cuCtxPushCurrent_v2(void *context) {
+  if (context == nullptr) return kInvalidContext;
+  contexts.push_back(context);
+  return kSuccess;
+}
+FAKE_EXPORT int cuCtxPopCurrent_v2(void **context) {
+  if (contexts.empty()) return kInvalidContext;
+  *context = contexts.back();
+  contexts.pop_back();
+  return kSuccess;
+}
+FAKE_EXPORT int cuCtxGetCurrent(void **context) {
+  *context = contexts.empty() ? nullptr : contexts.back();
+  return kSuccess;
+}
+
+FAKE_EXPORT int cuPointerGetAttributes(unsigned count, int *names, void **values, uintptr_t at) {
+  driver().queries.fetch_add(1);
+  const std::lock_guard guard(driver().mutex);
+  uintptr_t start = 0;
+  const FakeAllocation *const one = driver().find(at, start);
+  for (unsigned i = 0; i != count; ++i) {
+    switch (names[i]) {
+      case 1:
+        *static_cast<void **>(values[i]) = one != nullptr ? one->context : nullptr;
+        break;
+      case 2:
+        *static_cast<unsigned *>(values[i]) = one != nullptr ? one->type : 0;
+        break;
+      case 8:
+        *static_cast<unsigned *>(values[i]) = one != nullptr && one->is_managed ? 1 : 0;
+        break;
+      case 9:
+        *static_cast<int *>(values[i]) = one != nullptr ? one->device : 0;
+        break;
+      case 11:
+        *static_cast<uintptr_t *>(values[i]) = start;
+        break;
+      case 12:
+        *static_cast<size_t *>(values[i]) = one != nullptr ? one->size : 0;
+        break;
+      default:
+        return kInvalidValue;
+    }
+  }
+  return kSuccess;
+}
+
+FAKE_EXPORT int cuStreamCreate(void **stream, unsigned) {
+  if (contexts.empty()) return kInvalidContext;
+  const std::lock_guard guard(driver().mutex);
+  *stream = new char;
+  driver().streams.insert(*stream);
+  return kSuccess;
+}
+FAKE_EXPORT int cuStreamSynchronize(void *stream) {
+  const std::lock_guard guard(driver().mutex);
+  return driver().streams.contains(stream) ? kSuccess : kInvalidHandle;
+}
+FAKE_EXPORT int cuMemcpyAsync(uintptr_t to, uintptr_t from, size_t length, void *stream) {
+  if (contexts.empty()) return kInvalidContext;
+  driver().copies.fetch_add(1);
+  const std::lock_guard guard(driver().mutex);
+  if (!driver().streams.contains(stream)) return kInvalidHandle;
+  if (driver().fail_after.load() == 0) return kInvalidValue;
+  driver().fail_after.fetch_sub(1);
+  uint8_t *const into = driver().bytes_at(to, length);
+  const uint8_t *const out = driver().bytes_at(from, length);
+  if (into == nullptr || out == nullptr) return kInvalidValue;
+  std::memmove(into, out, length);
+  return kSuccess;
+}
+FAKE_EXPORT int cuMemHostRegister_v2(void *address, size_t, unsigned) {
+  if (contexts.empty()) return kInvalidContext;
+  const std::lock_guard guard(driver().mutex);
+  driver().registrations.fetch_add(1);
+  driver().registered.insert(address);
+  return kSuccess;
+}
+FAKE_EXPORT int cuMemHostUnregister(void *address) {
+  const std::lock_guard guard(driver().mutex);
+  return driver().registered.erase(address) != 0 ? kSuccess : kNotRegistered;
+}
+FAKE_EXPORT int cuMemGetHandleForAddressRange(void *handle, uintptr_t at, size_t length, int type,
+                                              unsigned long long flags) {
+  const std::lock_guard guard(driver().mutex);
+  uintptr_t start = 0;
+  const FakeAllocation *const one = driver().find(at, start);
+  if (one == nullptr || type != 1 || flags != 0) return kInvalidValue;
+  if (at != start || length > pages(one->size)) return kInvalidValue;
+  *static_cast<int *>(handle) = ::dup(one->fd);
+  return kSuccess;
+}
+
+// ---- what tests call, too ----
+
+FAKE_EXPORT int cuMemAlloc_v2(uintptr_t *out, size_t size) {
+  return allocate(out, size, {});
+}
+FAKE_EXPORT int cuMemAllocManaged(uintptr_t *out, size_t size, unsigned) {
+  return allocate(out, size, {.is_managed = true});
+}
+FAKE_EXPORT int cuMemAllocHost_v2(void **out, size_t size) {
+  uintptr_t at = 0;
+  const int rc = allocate(&at, size, {.type = 1});
+  *out = reinterpret_cast<void *>(at);
+  return rc;
+}
+FAKE_EXPORT int cuMemFree_v2(uintptr_t at) {
+  return release(at);
+}
+FAKE_EXPORT int cuMemFreeHost(void *at) {
+  return release(reinterpret_cast<uintptr_t>(at));
+}
+FAKE_EXPORT int cuCtxSynchronize() {
+  return contexts.empty() ? kInvalidContext : kSuccess;
+}
+// In order of the calls, on the host's side: what a test reads is what the device has.
+FAKE_EXPORT int cuMemcpy(uintptr_t to, uintptr_t from, size_t length) {
+  if (contexts.empty()) return kInvalidContext;
+  const std::lock_guard guard(driver().mutex);
+  uint8_t *const into = driver().bytes_at(to, length);
+  const uint8_t *const out = driver().bytes_at(from, length);
+  if (into == nullptr || out == nullptr) return kInvalidValue;
+  std::memmove(into, out, length);
+  return kSuccess;
+}
+
+// ---- what only a double has ----
+
+FAKE_EXPORT uint64_t fakecuda_count(const char *what) {
+  FakeDriver &d = driver();
+  if (std::strcmp(what, "queries") == 0) return d.queries.load();
+  if (std::strcmp(what, "copies") == 0) return d.copies.load();
+  if (std::strcmp(what, "registrations") == 0) return d.registrations.load();
+  const std::lock_guard guard(d.mutex);
+  return d.registered.size();
+}
+// After so many more copies each one fails; UINT64_MAX: none does.
+FAKE_EXPORT void fakecuda_fail_after(uint64_t copies) {
+  driver().fail_after.store(copies);
+}
