@@ -2,6 +2,7 @@
 #include <weft/sdk/atomic.h>
 
 #include <rdma/fi_errno.h>
+#include <weft/sdk/reduce.h>
 
 #include <algorithm>
 #include <array>
@@ -213,6 +214,46 @@ constexpr std::array<Row, kOps> rows(std::index_sequence<Op...>) {
 
 constexpr std::array<Row, kOps> kKernels = rows(std::make_index_sequence<kOps>());
 
+using Reduction = void (*)(char *target, const char *left, const char *right, size_t count);
+
+template <int Op, class T>
+void reduction(char *target, const char *left, const char *right, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    T value = load<T>(left + i * sizeof(T));
+    apply<Op>(value, load<T>(right + i * sizeof(T)), T{});
+    store(target + i * sizeof(T), value);
+  }
+}
+
+template <int Op, class T>
+constexpr Reduction reduction_or_none() {
+  if constexpr (kDefined<Op, T>) return reduction<Op, T>;
+  return nullptr;
+}
+
+using Reductions = std::array<Reduction, kTypes>;
+
+template <int Op, size_t... Type>
+constexpr Reductions reductions(std::index_sequence<Type...>) {
+  return {reduction_or_none<Op, std::tuple_element_t<Type, Types>>()...};
+}
+
+constexpr int kReductionOps = FI_BXOR + 1;
+static_assert(FI_MIN == 0 && FI_BXOR == 9 && FI_ATOMIC_READ == kReductionOps);
+
+template <size_t... Op>
+constexpr std::array<Reductions, kReductionOps> all_reductions(std::index_sequence<Op...>) {
+  return {reductions<int(Op)>(std::make_index_sequence<kTypes>())...};
+}
+
+constexpr std::array<Reductions, kReductionOps> kReductions =
+    all_reductions(std::make_index_sequence<kReductionOps>());
+
+Reduction find_reduction(int op, int datatype) {
+  if (op < 0 || op >= kReductionOps || datatype < 0 || datatype >= kTypes) return nullptr;
+  return kReductions[size_t(op)][size_t(datatype)];
+}
+
 template <size_t... Type>
 constexpr std::array<uint8_t, kTypes> sizes(std::index_sequence<Type...>) {
   return {uint8_t(sizeof(std::tuple_element_t<Type, Types>))...};
@@ -277,6 +318,18 @@ void atomic_execute(AtomicKind kind, int op, int datatype, void *target, const v
   run(static_cast<char *>(target), static_cast<const char *>(operand),
       static_cast<const char *>(compare),
       kind == AtomicKind::kWrite ? nullptr : static_cast<char *>(result), count);
+}
+
+bool reduce_valid(int op, int datatype) {
+  return find_reduction(op, datatype) != nullptr;
+}
+
+void reduce_execute(int op, int datatype, void *target, const void *left, const void *right,
+                    size_t count) {
+  const Reduction run = find_reduction(op, datatype);
+  if (run == nullptr) return;
+  run(static_cast<char *>(target), static_cast<const char *>(left),
+      static_cast<const char *>(right), count);
 }
 
 void atomic_execute_v(AtomicKind kind, int op, int datatype, const iovec *target, size_t pieces,

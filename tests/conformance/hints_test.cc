@@ -36,7 +36,7 @@ struct Refusal {
   const char *reason;
 };
 constexpr Refusal kRefused[] = {
-    {"FI_COLLECTIVE", "there are no collectives yet: they come as a layer of their own"},
+    {"FI_COLLECTIVE", "the layer coll is over another layer only where a user says so"},
     {"FI_PEER", "there is no fi_peer yet"},
 };
 

@@ -177,6 +177,145 @@ TEST_P(RdmCollective, ReductionsAreWhatTheQuerySays) {
   }
 }
 
+// What member `from` has for member `to`.
+uint32_t item(size_t from, size_t to, size_t k) {
+  return uint32_t(from * 1000003 + to * 1009 + k);
+}
+
+struct Blocks {
+  Blocks(Group &group, size_t per_member, size_t result_per_member)
+      : in(group.size(), std::vector<uint32_t>(per_member)),
+        out(group.size(), std::vector<uint32_t>(result_per_member)) {}
+  std::vector<std::vector<uint32_t>> in, out;
+};
+
+TEST_P(RdmCollective, SlicesGoWhereTheyBelong) {
+  RDM_NEEDS(FI_COLLECTIVE);
+  Group group(GetParam());
+  const size_t n = group.size();
+  size_t most = 0;
+  if (!group.has(FI_ALLTOALL, FI_NOOP, FI_UINT32, &most)) GTEST_SKIP() << "no alltoall";
+  for (const size_t count : {1u, 7u, 3000u}) {
+    if (group.has(FI_ALLTOALL, FI_NOOP, FI_UINT32, &most) && count <= most) {
+      Blocks data(group, n * count, n * count);
+      for (size_t i = 0; i < n; ++i)
+        for (size_t k = 0; k < n * count; ++k) data.in[i][k] = item(i, k / count, k % count);
+      group.all([&](size_t i) {
+        return fi_alltoall(group.net[i].ep, data.in[i].data(), count, nullptr, data.out[i].data(),
+                           nullptr, group.at(i), FI_UINT32, FI_COMPLETION, &group);
+      });
+      for (size_t i = 0; i < n; ++i)
+        for (size_t k = 0; k < n * count; ++k)
+          ASSERT_EQ(data.out[i][k], item(k / count, i, k % count));
+    }
+    if (group.has(FI_ALLGATHER, FI_NOOP, FI_UINT32, &most) && count <= most) {
+      Blocks data(group, count, n * count);
+      for (size_t i = 0; i < n; ++i)
+        for (size_t k = 0; k < count; ++k) data.in[i][k] = item(i, 0, k);
+      group.all([&](size_t i) {
+        return fi_allgather(group.net[i].ep, data.in[i].data(), count, nullptr, data.out[i].data(),
+                            nullptr, group.at(i), FI_UINT32, FI_COMPLETION, &group);
+      });
+      for (size_t i = 0; i < n; ++i)
+        for (size_t k = 0; k < n * count; ++k)
+          ASSERT_EQ(data.out[i][k], item(k / count, 0, k % count));
+    }
+    if (group.has(FI_REDUCE_SCATTER, FI_SUM, FI_UINT32, &most) && count <= most) {
+      Blocks data(group, n * count, count);
+      for (size_t i = 0; i < n; ++i)
+        for (size_t k = 0; k < n * count; ++k) data.in[i][k] = item(i, k / count, k % count);
+      group.all([&](size_t i) {
+        return fi_reduce_scatter(group.net[i].ep, data.in[i].data(), count, nullptr,
+                                 data.out[i].data(), nullptr, group.at(i), FI_UINT32, FI_SUM,
+                                 FI_COMPLETION, &group);
+      });
+      for (size_t i = 0; i < n; ++i)
+        for (size_t k = 0; k < count; ++k) {
+          uint32_t sum = 0;
+          for (size_t from = 0; from < n; ++from) sum += item(from, i, k);
+          ASSERT_EQ(data.out[i][k], sum);
+        }
+    }
+  }
+}
+
+TEST_P(RdmCollective, RootsScatterAndGather) {
+  RDM_NEEDS(FI_COLLECTIVE);
+  Group group(GetParam());
+  const size_t n = group.size(), count = 5;
+  size_t most = 0;
+  if (!group.has(FI_SCATTER, FI_NOOP, FI_UINT32, &most) ||
+      !group.has(FI_GATHER, FI_NOOP, FI_UINT32, &most))
+    GTEST_SKIP() << "no scatter and gather";
+  for (size_t root = 0; root < n; ++root) {
+    Blocks data(group, n * count, count);
+    for (size_t k = 0; k < n * count; ++k) data.in[root][k] = item(root, k / count, k % count);
+    group.all([&](size_t i) {
+      return fi_scatter(group.net[i].ep, i == root ? data.in[i].data() : nullptr, count, nullptr,
+                        data.out[i].data(), nullptr, group.at(i), group.net.at(i, root), FI_UINT32,
+                        FI_COMPLETION, &group);
+    });
+    for (size_t i = 0; i < n; ++i)
+      for (size_t k = 0; k < count; ++k) ASSERT_EQ(data.out[i][k], item(root, i, k));
+    std::vector<uint32_t> all(n * count);
+    group.all([&](size_t i) {
+      return fi_gather(group.net[i].ep, data.out[i].data(), count, nullptr,
+                       i == root ? all.data() : nullptr, nullptr, group.at(i),
+                       group.net.at(i, root), FI_UINT32, FI_COMPLETION, &group);
+    });
+    EXPECT_EQ(all, data.in[root]);
+  }
+}
+
+TEST_P(RdmCollective, ManyAtOnceAndLong) {
+  RDM_NEEDS(FI_COLLECTIVE);
+  Group group(GetParam());
+  size_t most = 0;
+  ASSERT_TRUE(group.has(FI_ALLREDUCE, FI_BXOR, FI_UINT64, &most));
+  constexpr size_t kAtOnce = 6;
+  const size_t n = group.size();
+  std::vector<std::vector<uint64_t>> in(n * kAtOnce), out(n * kAtOnce);
+  for (size_t k = 0; k < kAtOnce; ++k)
+    for (size_t i = 0; i < n; ++i) {
+      auto &own = in[k * n + i];
+      own.resize(std::min(most, k == 0 ? 200000 : 100 * k));
+      for (size_t e = 0; e < own.size(); ++e) own[e] = (i + 1) * 0x9e3779b97f4a7c15 + k + e;
+      out[k * n + i].resize(own.size());
+    }
+  for (size_t k = 0; k < kAtOnce; ++k)
+    for (size_t i = 0; i < n; ++i)
+      group.net.post([&] {
+        return fi_allreduce(group.net[i].ep, in[k * n + i].data(), in[k * n + i].size(), nullptr,
+                            out[k * n + i].data(), nullptr, group.at(i), FI_UINT64, FI_BXOR,
+                            FI_COMPLETION, &group);
+      });
+  for (size_t i = 0; i < n; ++i)
+    for (size_t k = 0; k < kAtOnce; ++k) {
+      EXPECT_EQ(group.net.wait(group.net[i].tx_cq).err, 0);
+    }
+  for (size_t k = 0; k < kAtOnce; ++k) {
+    std::vector<uint64_t> expected(in[k * n].size());
+    for (size_t i = 0; i < n; ++i)
+      for (size_t e = 0; e < expected.size(); ++e) expected[e] ^= in[k * n + i][e];
+    for (size_t i = 0; i < n; ++i) EXPECT_EQ(out[k * n + i], expected);
+  }
+}
+
+// A receive for any tag takes a message of the application, and none of the group's.
+TEST(RdmCollectiveTags, TheApplicationsMessagesAreItsOwn) {
+  RDM_NEEDS(FI_COLLECTIVE);
+  Group group(2);
+  std::vector<uint8_t> in(8), out(8, 7);
+  must(fi_trecv(group.net[0].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 0, ~uint64_t(0),
+                &in));
+  for (int i = 0; i < 3; ++i)
+    group.all([&](size_t k) { return fi_barrier(group.net[k].ep, group.at(k), &group); });
+  EXPECT_FALSE(poll(group.net[0].rx_cq));
+  must(fi_tsend(group.net[1].ep, out.data(), out.size(), nullptr, group.net.at(1, 0), 99, &out));
+  EXPECT_EQ(group.net.wait(group.net[0].rx_cq).tag, 99u);
+  EXPECT_EQ(in, out);
+}
+
 TEST(RdmCollectiveErrors, WhatIsNotOfferedIsRefused) {
   RDM_NEEDS(FI_COLLECTIVE);
   Group group(2);

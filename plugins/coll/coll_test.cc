@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The layer over tcp: what it says of tags, and members that are gone.
+#include <rdma/fi_collective.h>
+
+#include <vector>
+
+#include "tests/conformance/rdm_harness.h"
+
+namespace weft::conformance::rdm {
+namespace {
+
+Options options_of_coll() {
+  Options options;
+  options.caps |= FI_COLLECTIVE;
+  options.event_queue = true;
+  return options;
+}
+
+// Endpoints that are all in one group.
+struct Team {
+  explicit Team(size_t members) : net(members, options_of_coll()), groups(members) {
+    for (size_t i = 0; i < members; ++i) join(i, members);
+    for (size_t i = 0; i < members; ++i) {
+      fi_eq_entry entry{};
+      uint32_t event = 0;
+      EXPECT_TRUE(
+          net.until([&] { return fi_eq_read(net[i].eq, &event, &entry, sizeof entry, 0) > 0; }));
+      EXPECT_EQ(event, uint32_t(FI_JOIN_COMPLETE));
+    }
+  }
+  void join(size_t i, size_t members) {
+    fi_av_set_attr attr{};
+    attr.start_addr = attr.end_addr = FI_ADDR_NOTAVAIL;
+    Handle<fid_av_set> set;
+    must(fi_av_set(net[i].av, &attr, set.out(), nullptr));
+    for (size_t k = 0; k < members; ++k) must(fi_av_set_insert(set, net.at(i, k)));
+    must(fi_join_collective(net[i].ep, FI_ADDR_NOTAVAIL, set, 0, groups[i].out(), nullptr));
+  }
+  fi_addr_t at(size_t i) { return fi_mc_addr(groups[i]); }
+
+  Net net;
+  std::vector<Handle<fid_mc>> groups;
+};
+
+TEST(Coll, ItsBitOfTheTagsIsNotTheApplications) {
+  const Info info = find_info(options_of_coll());
+  EXPECT_EQ(info->ep_attr->mem_tag_format & (UINT64_C(1) << 63), 0u);
+  EXPECT_NE(info->ep_attr->mem_tag_format & (UINT64_C(1) << 62), 0u);
+  Net net(2, options_of_coll());
+  char byte = 1;
+  EXPECT_EQ(fi_tsend(net[0].ep, &byte, 1, nullptr, net.at(0, 1), UINT64_C(1) << 63, nullptr),
+            -FI_EINVAL);
+  EXPECT_EQ(fi_trecv(net[0].ep, &byte, 1, nullptr, FI_ADDR_UNSPEC, UINT64_C(1) << 63, 0, nullptr),
+            -FI_EINVAL);
+  net.exchange(0, 1, 100, (UINT64_C(1) << 63) - 1);
+}
+
+TEST(Coll, AMemberThatHasLeftEndsWhatOthersStart) {
+  Team team(4);
+  team.groups[2].reset();
+  for (const size_t i : {0u, 1u, 3u}) must(fi_barrier(team.net[i].ep, team.at(i), &team));
+  for (const size_t i : {0u, 1u, 3u}) EXPECT_EQ(team.net.wait(team.net[i].tx_cq).err, FI_ENOTCONN);
+  EXPECT_EQ(fi_barrier(team.net[0].ep, team.at(0), &team), -FI_ENOTCONN);
+}
+
+TEST(Coll, AnEndpointThatIsGoneEndsWhatOthersStart) {
+  Team team(4);
+  team.groups[2].reset();
+  team.net[2].ep.reset();
+  std::vector<uint64_t> in(1000, 1), out(1000);
+  for (const size_t i : {0u, 1u, 3u})
+    must(fi_allreduce(team.net[i].ep, in.data(), in.size(), nullptr, out.data(), nullptr,
+                      team.at(i), FI_UINT64, FI_SUM, 0, &team));
+  for (const size_t i : {0u, 1u, 3u}) EXPECT_EQ(team.net.wait(team.net[i].tx_cq).err, FI_ENOTCONN);
+}
+
+TEST(Coll, AGroupOfAGroupHasTheSameMembers) {
+  Team team(3);
+  std::vector<Handle<fid_mc>> again(3);
+  for (size_t i = 0; i < 3; ++i) {
+    fi_collective_addr address{};
+    address.coll_addr = team.at(i);
+    must(fi_join(team.net[i].ep, &address, FI_COLLECTIVE, again[i].out(), nullptr));
+  }
+  for (size_t i = 0; i < 3; ++i) {
+    fi_eq_entry entry{};
+    uint32_t event = 0;
+    EXPECT_TRUE(team.net.until(
+        [&] { return fi_eq_read(team.net[i].eq, &event, &entry, sizeof entry, 0) > 0; }));
+  }
+  for (size_t i = 0; i < 3; ++i) must(fi_barrier(team.net[i].ep, fi_mc_addr(again[i]), &team));
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(team.net.wait(team.net[i].tx_cq).err, 0);
+}
+
+TEST(Coll, AnEndpointWithGroupsIsBusy) {
+  Team team(2);
+  EXPECT_EQ(fi_close(team.net[0].ep.fid()), -FI_EBUSY);
+}
+
+}  // namespace
+}  // namespace weft::conformance::rdm

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/coll/endpoint.h"
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_tagged.h>
+#include <weft/sdk/log.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace weft::coll {
+namespace {
+
+// Room in the queue beneath for what groups have in flight.
+constexpr size_t kGroupPlaces = 1024;
+constexpr uint64_t kLooks = FI_PEEK | FI_CLAIM | FI_DISCARD;
+
+bool takes_claimed(uint64_t flags) {
+  return (flags & (FI_PEEK | FI_CLAIM)) == FI_CLAIM;
+}
+
+sdk::EndpointLimits limits_over(Domain &domain) {
+  const fi_info &inner = domain.inner_info();
+  const Options &options = domain.fabric().layer().options();
+  return {.tx_size = options.tx_size,
+          .rx_size = options.rx_size,
+          .inject_size = inner.tx_attr->inject_size,
+          .max_msg_size = inner.ep_attr->max_msg_size};
+}
+
+fi_msg untagged(const fi_msg_tagged &msg) {
+  return {.msg_iov = msg.msg_iov,
+          .desc = msg.desc,
+          .iov_count = msg.iov_count,
+          .addr = msg.addr,
+          .context = msg.context,
+          .data = msg.data};
+}
+
+}  // namespace
+
+// ---- life ----
+
+Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
+    : Object(domain.instance(), FI_CLASS_EP, context),
+      EndpointCore(domain.shared(), sdk::PeerKind::kUnconnected, info, limits_over(domain), &tx_,
+                   &rx_),
+      domain_(domain),
+      tx_(info),
+      rx_(info),
+      send_vectors_(std::min(domain.inner_info().tx_attr->iov_limit, sdk::kIovLimit)),
+      receive_vectors_(std::min(domain.inner_info().rx_attr->iov_limit, sdk::kIovLimit)),
+      inject_beneath_(domain.inner_info().tx_attr->inject_size),
+      sends_(limits().tx_size),
+      receives_(limits().rx_size),
+      collectives_(*this, domain.fabric(), domain.engine(), tx_) {
+  sdk::fill_tables(*this);
+}
+
+Endpoint::~Endpoint() {
+  for (struct fid *fid :
+       {inner_ != nullptr ? &inner_->fid : nullptr, cq_ != nullptr ? &cq_->fid : nullptr,
+        peers_ != nullptr ? &peers_->fid : nullptr})
+    if (fid != nullptr) fi_close(fid);
+}
+
+Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *context) {
+  auto endpoint = std::make_unique<Endpoint>(domain, info, context);
+  WEFT_CHECK(endpoint->open_inner(info));
+  WEFT_CHECK(endpoint->publish(domain.base()));
+  domain.shared().children.fetch_add(1);
+  return endpoint.release();
+}
+
+Result<void> Endpoint::open_inner(const fi_info &info) {
+  fi_info below = domain_.inner_info();  // not a deep copy: fi_endpoint only reads it
+  if (info.src_addr != nullptr) {
+    below.src_addr = info.src_addr;
+    below.src_addrlen = info.src_addrlen;
+  }
+  fi_cq_attr cq{.size = limits().tx_size + limits().rx_size + kGroupPlaces,
+                .format = FI_CQ_FORMAT_TAGGED};
+  fi_av_attr av{.type = FI_AV_TABLE};
+  int rc = sdk::open_inner_wait([&](enum fi_wait_obj wait) {
+    cq.wait_obj = wait;
+    return fi_cq_open(domain_.inner(), &cq, &cq_, nullptr);
+  });
+  if (rc == 0) rc = fi_av_open(domain_.inner(), &av, &peers_, nullptr);
+  if (rc == 0) rc = fi_endpoint(domain_.inner(), &below, &inner_, nullptr);
+  if (rc == 0) rc = fi_ep_bind(inner_, &cq_->fid, FI_TRANSMIT | FI_RECV);
+  if (rc == 0) rc = fi_ep_bind(inner_, &peers_->fid, 0);
+  if (rc != 0)
+    return fail(-rc, "coll: the provider beneath has no endpoint for it: see its log lines");
+  wait_ = sdk::InnerWait(&cq_->fid);
+  return {};
+}
+
+Result<void> Endpoint::enable() {
+  WEFT_CHECK(check_bindings(false));
+  if (const int rc = fi_enable(inner_); rc != 0)
+    return fail(-rc, "coll: fi_enable of the endpoint beneath: see the log lines before");
+  av()->add_user(*this);
+  domain_.engine().add_poller(*this);
+  set_enabled();
+  return {};
+}
+
+int Endpoint::control(int command, void *arg) {
+  if (command == FI_ALIAS) return sdk::Alias<Endpoint>::open(*this, arg);
+  if (command != FI_ENABLE) return control_flags(command, arg, kSendFlags);
+  const sdk::Guard guard(lock());
+  if (enabled()) return 0;
+  if (auto done = enable(); !done) {
+    WEFT_WARN(instance(), FI_LOG_EP_CTRL, "%s", done.error().text.c_str());
+    return -done.error().code;
+  }
+  return 0;
+}
+
+int Endpoint::close() {
+  if (aliases.load() != 0) return -FI_EBUSY;
+  {
+    const sdk::Guard guard(lock());
+    if (collectives_.has_groups()) return -FI_EBUSY;
+  }
+  retire();
+  if (feeds_eq_.load()) eq()->remove_source(domain_.engine(), true);
+  {
+    const sdk::Guard guard(lock());
+    detach();
+    collectives_.close();
+    if (enabled()) domain_.engine().remove_poller(*this);
+    release(enabled() ? this : nullptr);
+  }
+  domain_.shared().children.fetch_sub(1);
+  delete this;
+  return 0;
+}
+
+// ---- messages of the application ----
+
+template <class Request>
+Message *Endpoint::take(sdk::Pool<Message> &pool, const Request &request) {
+  Message *const message = pool.take();
+  if (message == nullptr) {
+    on_poll();  // an application that only injects never makes progress
+    return nullptr;
+  }
+  message->kind = Posted::kMessage;
+  message->context = request.context;
+  message->tag = request.tag;
+  std::copy_n(request.iov, request.count, message->iov);
+  message->busy = true;
+  message->looks = 0;
+  message->has_claimed = false;
+  return message;
+}
+
+// What was claimed is known to the endpoint beneath by the context of that call. Null: there is no
+// room, or nothing was claimed.
+Message *Endpoint::place_of(const sdk::RecvRequest &request) {
+  if (!takes_claimed(request.flags)) return take(receives_, request);
+  Message *claimed = nullptr;
+  receives_.visit([&](Message &message) {
+    if (message.busy && message.has_claimed && message.context == request.context)
+      claimed = &message;
+  });
+  if (claimed != nullptr) std::copy_n(request.iov, request.count, claimed->iov);
+  return claimed;
+}
+
+ssize_t Endpoint::start(const sdk::SendRequest &request) {
+  if (tx_.is_full()) return -FI_EAGAIN;
+  const fi_addr_t dest = name_of(av()->index_of(request.dest));
+  if (dest == FI_ADDR_NOTAVAIL || request.count > send_vectors_) return -FI_EINVAL;
+  if (request.tagged && is_ours(request.tag)) return -FI_EINVAL;
+  Message *const message = take(sends_, request);
+  if (message == nullptr) return -FI_EAGAIN;
+  message->flags = FI_SEND | (request.tagged ? FI_TAGGED : FI_MSG);
+  message->length = request.length;
+  message->report = request.report;
+  void *none[sdk::kIovLimit] = {};  // the provider beneath wants no descriptors
+  const fi_msg_tagged msg{.msg_iov = message->iov,
+                          .desc = none,
+                          .iov_count = request.count,
+                          .addr = dest,
+                          .tag = request.tag,
+                          .context = static_cast<Posted *>(message),
+                          .data = request.data};
+  const uint64_t flags = (request.flags & kSendFlags) | FI_COMPLETION;
+  const fi_msg plain = untagged(msg);
+  const ssize_t rc =
+      request.tagged ? fi_tsendmsg(inner_, &msg, flags) : fi_sendmsg(inner_, &plain, flags);
+  if (rc != 0) give(sends_, *message);
+  return rc;
+}
+
+// Whatever bits a receive ignores, it takes no message of a group.
+ssize_t Endpoint::start(const sdk::RecvRequest &request) {
+  if (request.flags & ~(FI_COMPLETION | FI_MORE | kLooks)) return -FI_EBADFLAGS;
+  if (request.count > receive_vectors_ || (request.count != 0 && request.iov == nullptr))
+    return -FI_EINVAL;
+  if (request.tagged && is_ours(request.tag & ~request.ignore)) return -FI_EINVAL;
+  fi_addr_t source = FI_ADDR_UNSPEC;
+  if ((caps() & FI_DIRECTED_RECV) && request.src != FI_ADDR_UNSPEC) {
+    source = name_of(av()->index_of(request.src));
+    if (source == FI_ADDR_NOTAVAIL) return -FI_EINVAL;
+  }
+  Message *const message = place_of(request);
+  if (message == nullptr) return takes_claimed(request.flags) ? -FI_EINVAL : -FI_EAGAIN;
+  const uint64_t looks = request.flags & kLooks;
+  const bool had_claimed = std::exchange(message->has_claimed, false);
+  message->looks = looks;
+  message->flags = FI_RECV | (request.tagged ? FI_TAGGED : FI_MSG);
+  message->report = rx_.reports(request.flags);
+  void *none[sdk::kIovLimit] = {};  // the provider beneath wants no descriptors
+  const fi_msg_tagged msg{.msg_iov = message->iov,
+                          .desc = none,
+                          .iov_count = request.count,
+                          .addr = source,
+                          .tag = request.tag & ~kOurTags,
+                          .ignore = request.ignore & ~kOurTags,
+                          .context = static_cast<Posted *>(message)};
+  const fi_msg plain = untagged(msg);
+  const ssize_t rc = request.tagged ? fi_trecvmsg(inner_, &msg, FI_COMPLETION | looks)
+                                    : fi_recvmsg(inner_, &plain, FI_COMPLETION | looks);
+  if (rc != 0 && had_claimed)
+    message->has_claimed = true;
+  else if (rc != 0)
+    give(receives_, *message);
+  return rc;
+}
+
+ssize_t Endpoint::cancel(void *context) {
+  const sdk::Guard guard(lock());
+  ssize_t rc = -FI_ENOENT;
+  if (context == nullptr) return rc;
+  receives_.visit([&](Message &message) {
+    if (rc != 0 && message.busy && message.context == context)
+      rc = fi_cancel(&inner_->fid, static_cast<Posted *>(&message));
+  });
+  return rc;
+}
+
+ssize_t Endpoint::left(const sdk::Pool<Message> &pool) {
+  const sdk::Guard guard(lock());
+  return enabled() ? ssize_t(pool.limit() - pool.in_use()) : -FI_EOPBADSTATE;
+}
+
+// ---- the queue beneath ----
+
+void Endpoint::on_poll() {
+  fi_cq_tagged_entry entries[16];
+  for (;;) {
+    const ssize_t n = fi_cq_read(cq_, entries, std::size(entries));
+    for (ssize_t i = 0; i < n; ++i) on_done(entries[i]);
+    if (n == -FI_EAVAIL ? !on_error() : n <= 0) break;
+  }
+  collectives_.on_polled();
+}
+
+bool Endpoint::may_wait() {
+  if (wait_.changed()) domain_.engine().rewatch(*this);
+  struct fid *fids[] = {&cq_->fid};
+  return fi_trywait(domain_.fabric().inner(), fids, 1) == 0;
+}
+
+void Endpoint::on_done(const fi_cq_tagged_entry &entry) {
+  Posted &posted = *static_cast<Posted *>(entry.op_context);
+  if (posted.kind != Posted::kMessage)
+    return collectives_.on_done(static_cast<Wire &>(posted), 0, entry.len);
+  Message &message = static_cast<Message &>(posted);
+  if (message.flags & FI_SEND) {
+    tx_.succeed(message.context, message.flags, message.length, message.report);
+    return give(sends_, message);
+  }
+  report_receive(message, entry);
+}
+
+// Who only looks has received nothing, so it is not counted.
+void Endpoint::report_receive(Message &message, const fi_cq_tagged_entry &entry) {
+  const bool receives = (message.looks & (FI_PEEK | FI_DISCARD)) == 0;
+  if (receives && rx_.cntr != nullptr) rx_.cntr->add_events(1, entry.len);
+  if (message.report && rx_.cq != nullptr)
+    rx_.cq->push({.context = message.context,
+                  .flags = message.flags | (entry.flags & FI_REMOTE_CQ_DATA),
+                  .len = entry.len,
+                  .data = entry.data,
+                  .tag = entry.tag});
+  message.has_claimed = (message.looks & kLooks) == (FI_PEEK | FI_CLAIM);
+  if (!message.has_claimed) give(receives_, message);
+}
+
+bool Endpoint::on_error() {
+  fi_cq_err_entry entry{};
+  if (fi_cq_readerr(cq_, &entry, 0) != 1) return false;
+  if (entry.op_context == nullptr) return true;
+  Posted &posted = *static_cast<Posted *>(entry.op_context);
+  if (posted.kind != Posted::kMessage)
+    collectives_.on_done(static_cast<Wire &>(posted), entry.err, entry.len);
+  else
+    fail_message(static_cast<Message &>(posted), entry);
+  return true;
+}
+
+void Endpoint::fail_message(Message &message, const fi_cq_err_entry &entry) {
+  if (message.flags & FI_SEND) {
+    tx_.finish({.context = message.context,
+                .flags = message.flags,
+                .tag = message.tag,
+                .report = message.report,
+                .err = entry.err});
+    return give(sends_, message);
+  }
+  if (message.looks == 0 && rx_.cntr != nullptr) rx_.cntr->add_error();
+  if (rx_.cq != nullptr)
+    rx_.cq->push_error({.context = message.context,
+                        .flags = message.flags,
+                        .len = entry.len,
+                        .data = entry.data,
+                        .tag = entry.tag,
+                        .olen = entry.olen,
+                        .err = entry.err});
+  give(receives_, message);
+}
+
+// ---- peers: the vector beneath gets those that messages are sent to ----
+
+Result<sdk::Address> Endpoint::own_address() const {
+  char bytes[128];
+  size_t length = sizeof bytes;
+  if (const int rc = fi_getname(&inner_->fid, bytes, &length); rc != 0)
+    return fail(-rc, "the endpoint beneath has no name");
+  return sdk::read_address(domain_.inner_info().addr_format, bytes, length);
+}
+
+fi_addr_t Endpoint::name_of(uint32_t index) {
+  if (index < names_.size() && names_[index].address != FI_ADDR_NOTAVAIL)
+    return names_[index].address;
+  const auto address = av()->address(index);
+  char bytes[128];
+  size_t length = sizeof bytes;
+  const uint32_t format = domain_.inner_info().addr_format;
+  if (!address || sdk::write_address(*address, format, bytes, &length) != 0)
+    return FI_ADDR_NOTAVAIL;
+  if (index >= names_.size()) names_.resize(index + 1);
+  Name &name = names_[index];
+  if (fi_av_insert(peers_, bytes, 1, &name.address, 0, nullptr) != 1)
+    name.address = FI_ADDR_NOTAVAIL;
+  return name.address;
+}
+
+fi_addr_t Endpoint::name_for_groups(uint32_t index) {
+  const fi_addr_t name = name_of(index);
+  if (name != FI_ADDR_NOTAVAIL) names_[index].is_kept = true;
+  return name;
+}
+
+void Endpoint::on_av_removed(uint32_t index) {
+  if (index >= names_.size() || names_[index].address == FI_ADDR_NOTAVAIL) return;
+  if (!names_[index].is_kept) fi_av_remove(peers_, &names_[index].address, 1, 0);
+  names_[index] = {};
+}
+
+}  // namespace weft::coll

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Endpoint: an endpoint of the layer. Messages of the application go through the endpoint beneath
+// as they are; those of its groups have tags of their own (group/packet.h).
+//
+// Example:
+//    // Whether a tag is one that applications may use.
+//    inline bool is_free(uint64_t tag) { return !is_ours(tag); }
+//
+// Not for groups: collectives.h.
+#ifndef WEFT_PLUGINS_COLL_ENDPOINT_H
+#define WEFT_PLUGINS_COLL_ENDPOINT_H
+
+#include <weft/sdk/address.h>
+#include <weft/sdk/alias.h>
+#include <weft/sdk/av.h>
+#include <weft/sdk/inner_wait.h>
+#include <weft/sdk/pool.h>
+#include <weft/sdk/transfer.h>
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "plugins/coll/collectives.h"
+#include "plugins/coll/domain.h"
+#include "plugins/coll/posted.h"
+
+namespace weft::coll {
+
+class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
+                       public sdk::EndpointCore,
+                       public sdk::TransferOps<Endpoint>,
+                       private sdk::AvUser,
+                       private sdk::Poller {
+ public:
+  static constexpr uint64_t kSendFlags =
+      FI_COMPLETION | FI_INJECT | FI_MORE | FI_REMOTE_CQ_DATA | sdk::kLevelFlags;
+
+  static Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context);
+  Endpoint(Domain &domain, const fi_info &info, void *context);
+  ~Endpoint();
+
+  // ---- for groups ----
+  Collectives &collectives() { return collectives_; }
+  fid_ep *beneath() const { return inner_; }
+  size_t inject_beneath() const { return inject_beneath_; }
+  void poll_beneath() { on_poll(); }
+  Result<sdk::Address> own_address() const;
+  // The name of a peer beneath, which stays while the endpoint is there.
+  fi_addr_t name_for_groups(uint32_t index);
+
+  // ---- for TransferOps, with the lock of the domain held ----
+  ssize_t start(const sdk::SendRequest &request);
+  ssize_t start(const sdk::RecvRequest &request);
+  ssize_t start(const sdk::RmaRequest &) { return -FI_EOPNOTSUPP; }
+  ssize_t start(const sdk::AtomicRequest &) { return -FI_EOPNOTSUPP; }
+
+  // ---- fi_ops ----
+  int bind(struct fid *fid, uint64_t flags) { return bind_object(fid, flags); }
+  int control(int command, void *arg);
+  int close();
+
+  // ---- fi_ops_cm: the name is that of the endpoint beneath ----
+  int setname(void *addr, size_t length) { return fi_setname(&inner_->fid, addr, length); }
+  int getname(void *addr, size_t *length) { return fi_getname(&inner_->fid, addr, length); }
+  int join(const void *addr, uint64_t flags, struct fid_mc **mc, void *context);
+
+  // ---- fi_ops_ep ----
+  ssize_t cancel(void *context);
+  int getopt(int level, int name, void *value, size_t *length) {
+    return get_limit(level, name, value, length);
+  }
+  int setopt(int, int, const void *, size_t) { return -FI_ENOPROTOOPT; }
+  ssize_t tx_size_left() { return left(sends_); }
+  ssize_t rx_size_left() { return left(receives_); }
+
+  // ---- fi_ops_collective ----
+  ssize_t barrier(fi_addr_t group, void *context);
+  ssize_t barrier2(fi_addr_t group, uint64_t flags, void *context);
+  ssize_t broadcast(void *buf, size_t count, void *desc, fi_addr_t group, fi_addr_t root,
+                    enum fi_datatype datatype, uint64_t flags, void *context);
+  ssize_t alltoall(const void *buf, size_t count, void *desc, void *result, void *result_desc,
+                   fi_addr_t group, enum fi_datatype datatype, uint64_t flags, void *context);
+  ssize_t allreduce(const void *buf, size_t count, void *desc, void *result, void *result_desc,
+                    fi_addr_t group, enum fi_datatype datatype, enum fi_op op, uint64_t flags,
+                    void *context);
+  ssize_t allgather(const void *buf, size_t count, void *desc, void *result, void *result_desc,
+                    fi_addr_t group, enum fi_datatype datatype, uint64_t flags, void *context);
+  ssize_t reduce_scatter(const void *buf, size_t count, void *desc, void *result, void *result_desc,
+                         fi_addr_t group, enum fi_datatype datatype, enum fi_op op, uint64_t flags,
+                         void *context);
+  ssize_t reduce(const void *buf, size_t count, void *desc, void *result, void *result_desc,
+                 fi_addr_t group, fi_addr_t root, enum fi_datatype datatype, enum fi_op op,
+                 uint64_t flags, void *context);
+  ssize_t scatter(const void *buf, size_t count, void *desc, void *result, void *result_desc,
+                  fi_addr_t group, fi_addr_t root, enum fi_datatype datatype, uint64_t flags,
+                  void *context);
+  ssize_t gather(const void *buf, size_t count, void *desc, void *result, void *result_desc,
+                 fi_addr_t group, fi_addr_t root, enum fi_datatype datatype, uint64_t flags,
+                 void *context);
+  ssize_t collective_msg(const struct fi_msg_collective *msg, struct fi_ioc *resultv,
+                         void **result_desc, size_t result_count, uint64_t flags);
+
+ private:
+  struct Name {
+    fi_addr_t address = FI_ADDR_NOTAVAIL;
+    bool is_kept = false;  // groups use it
+  };
+
+  // Of collective_calls.cc.
+  ssize_t start(const CollectiveCall &call, bool report);
+  ssize_t exchange(fi_collective_op coll, const void *buf, size_t count, void *result,
+                   fi_addr_t group, fi_addr_t root, enum fi_datatype datatype, uint64_t flags,
+                   void *context);
+  Result<fid_mc *> join_group(const fi_collective_addr &address, void *context);
+
+  Result<void> open_inner(const fi_info &info);
+  Result<void> enable();
+  template <class Request>
+  Message *take(sdk::Pool<Message> &pool, const Request &request);
+  static void give(sdk::Pool<Message> &pool, Message &message) {
+    message.busy = false;
+    pool.give(&message);
+  }
+  ssize_t left(const sdk::Pool<Message> &pool);
+  Message *place_of(const sdk::RecvRequest &request);
+  void report_receive(Message &message, const fi_cq_tagged_entry &entry);
+
+  // sdk::Poller: the queue beneath
+  void on_poll() override;
+  int wait_fds(std::vector<int> &fds) override { return wait_.add_to(fds); }
+  bool may_wait() override;
+  void on_done(const fi_cq_tagged_entry &entry);
+  bool on_error();
+  void fail_message(Message &message, const fi_cq_err_entry &entry);
+
+  fi_addr_t name_of(uint32_t index);
+  void on_av_removed(uint32_t index) override;  // sdk::AvUser
+
+  Domain &domain_;
+  sdk::TxContext tx_;
+  sdk::RxContext rx_;
+  const size_t send_vectors_, receive_vectors_, inject_beneath_;
+  sdk::Pool<Message> sends_, receives_;
+  fid_ep *inner_ = nullptr;
+  fid_cq *cq_ = nullptr;
+  fid_av *peers_ = nullptr;
+  std::vector<Name> names_;  // in peers_, by index of the application's vector
+  sdk::InnerWait wait_;
+  Collectives collectives_;
+  std::atomic<bool> feeds_eq_{false};
+};
+
+}  // namespace weft::coll
+
+#endif

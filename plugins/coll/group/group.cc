@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/coll/group/group.h"
+
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "plugins/coll/schedule/parts.h"
+
+namespace weft::coll {
+namespace {
+
+constexpr uint32_t kVersion = 1;  // of what members say, and of the schedules
+
+void put_word(uint8_t *at, uint64_t value, size_t bytes) {
+  for (size_t i = 0; i < bytes; ++i) at[i] = uint8_t(value >> (8 * i));
+}
+uint64_t get_word(const uint8_t *at, size_t bytes) {
+  uint64_t value = 0;
+  for (size_t i = 0; i < bytes; ++i) value |= uint64_t{at[i]} << (8 * i);
+  return value;
+}
+
+// Ranks at distances of powers of two, in both directions.
+template <class F>
+void for_neighbours(uint32_t rank, uint32_t size, F see) {
+  for (uint32_t distance = 1; distance < size; distance *= 2) {
+    see(wrap(uint64_t{rank} + distance, size));
+    if (2 * distance != size) see(wrap(uint64_t{rank} + size - distance, size));
+  }
+}
+
+}  // namespace
+
+void Group::Hello::write(uint8_t *at) const {
+  put_word(at, membership, 8);
+  put_word(at + 8, table, 8);
+  put_word(at + 16, number, 4);
+  put_word(at + 20, version, 4);
+}
+
+Group::Hello Group::Hello::read(const uint8_t *at) {
+  return {.membership = get_word(at, 8),
+          .table = get_word(at + 8, 8),
+          .number = uint32_t(get_word(at + 16, 4)),
+          .version = uint32_t(get_word(at + 20, 4))};
+}
+
+Group::Group(uint32_t number, GroupPlace place, const GroupLimits &limits, const Choice &choice,
+             Carrier &carrier)
+    : number_(number),
+      place_(std::move(place)),
+      limits_(limits),
+      choice_(choice),
+      carrier_(carrier) {}
+
+// ---- operations ----
+
+Operation &Group::take(uint64_t now) {
+  if (spare_.empty()) spare_.emplace_back();
+  active_.splice(active_.end(), spare_, spare_.begin());
+  Operation &operation = active_.back();
+  operation.group = this;
+  operation.active = true;
+  operation.is_join = false;
+  operation.since = operation.news = now;
+  return operation;
+}
+
+void Group::join(uint64_t now) {
+  state_ = State::kJoining;
+  hello_.resize(Hello::kSize);
+  hellos_.resize(size_t{Hello::kSize} * size());
+  Hello{.membership = place_.membership,
+        .table = choice_.hash(),
+        .number = number_,
+        .version = kVersion}
+      .write(hello_.data());
+  const Task task{.coll = FI_ALLGATHER,
+                  .algorithm = Algorithm::kBruck,
+                  .rank = rank(),
+                  .size = size(),
+                  .count = Hello::kSize};
+  Operation &operation = take(now);
+  operation.is_join = true;
+  operation.prepare({.operand = hello_.data(), .result = hellos_.data()}, task);
+  advance(operation);
+}
+
+int Group::start(uint64_t now, const Call &call) {
+  if (state_ == State::kFailed) return -FI_ENOTCONN;
+  if (state_ != State::kJoined || active_.size() >= kWindow) return -FI_EAGAIN;
+  Task task = call.task;
+  task.rank = rank();
+  task.size = size();
+  choice_.choose(task);
+  Operation &operation = take(now);
+  if (const int rc = operation.prepare(call, task); rc != 0) {
+    operation.active = false;
+    spare_.splice(spare_.end(), active_, std::prev(active_.end()));
+    return rc;
+  }
+  operation.sequence = next_++;
+  advance(operation);
+  return 0;
+}
+
+void Group::advance(Operation &operation) {
+  while (operation.active && operation.under_way == 0) {
+    if (operation.failure != Failure::kNone) return end(operation);
+    operation.run_steps();
+    if (operation.next == operation.schedule->rounds()) return end(operation);
+    begin_round(operation);
+  }
+}
+
+// Receives come first, so that a message that is there already finds its place.
+void Group::begin_round(Operation &operation) {
+  Round &round = operation.round;
+  round.transfers.clear();
+  round.steps.clear();
+  operation.schedule->round(operation.next++, round);
+  operation.flights.clear();
+  operation.flights.resize(round.transfers.size());
+  for (const bool sends : {false, true})
+    for (size_t i = 0; i < round.transfers.size(); ++i)
+      if (round.transfers[i].sends == sends)
+        post(operation, operation.flights[i], round.transfers[i]);
+}
+
+void Group::post(Operation &operation, Flight &flight, const Transfer &transfer) {
+  flight.operation = &operation;
+  flight.sends = transfer.sends;
+  flight.rank = transfer.peer;
+  flight.peer = place_.peers[transfer.peer];
+  flight.bytes = transfer.slice.bytes != 0 ? operation.bytes_of(transfer.slice) : nullptr;
+  flight.length = transfer.slice.bytes;
+  if (operation.is_join)
+    flight.tag = join_tag(place_.membership, transfer.label);
+  else
+    flight.tag = data_tag(transfer.sends ? numbers_[transfer.peer] : number_, operation.sequence,
+                          transfer.label);
+  flight.under_way = !carrier_.post(flight);
+  operation.under_way += flight.under_way;
+}
+
+void Group::on_done(uint64_t now, Flight &flight, Failure failure, size_t length) {
+  Operation &operation = *flight.operation;
+  flight.under_way = false;
+  --operation.under_way;
+  operation.news = now;
+  if (failure == Failure::kNone && !flight.sends && length != flight.length)
+    failure = Failure::kMismatch;
+  if (failure != Failure::kNone && operation.failure == Failure::kNone) fail(failure, flight.rank);
+  advance(operation);
+}
+
+void Group::end(Operation &operation) {
+  operation.active = false;
+  Ended one{.token = operation.call.token,
+            .is_join = operation.is_join,
+            .failure = operation.failure,
+            .culprit = culprit_,
+            .bytes = operation.call.task.bytes()};
+  operation.kept.clear();
+  const auto at =
+      std::ranges::find_if(active_, [&](const Operation &o) { return &o == &operation; });
+  spare_.splice(spare_.begin(), active_, at);
+  if (one.is_join) end_join(one);
+  carrier_.ended(*this, one);
+}
+
+void Group::end_join(Ended &one) {
+  if (one.failure == Failure::kNone) {
+    numbers_.resize(size());
+    for (uint32_t i = 0; i < size(); ++i) {
+      const Hello hello = Hello::read(hellos_.data() + size_t{Hello::kSize} * i);
+      numbers_[i] = hello.number;
+      if (hello.membership == place_.membership && hello.table == choice_.hash() &&
+          hello.version == kVersion && hello.number != 0 && hello.number < kNumbers)
+        continue;
+      one.failure = Failure::kMismatch;
+      one.culprit = i;
+    }
+  }
+  state_ = one.failure == Failure::kNone ? State::kJoined : State::kFailed;
+  broken_by_ = one.failure;
+  hello_ = {};
+  hellos_ = {};
+}
+
+// ---- failures ----
+
+void Group::fail(Failure why, uint32_t culprit) {
+  if (broken_by_ != Failure::kNone) return;
+  broken_by_ = why;
+  culprit_ = culprit;
+  for_neighbours(rank(), size(), [&](uint32_t to) {
+    if (why != Failure::kGone || to != culprit) tell(to, PacketType::kAbort);
+  });
+  state_ = State::kFailed;
+  // Some end here, which takes them out of the list.
+  std::vector<Operation *> failed;
+  for (Operation &operation : active_) {
+    operation.failure = why;
+    failed.push_back(&operation);
+    for (Flight &flight : operation.flights)
+      if (flight.under_way && !flight.sends) carrier_.cancel(flight);
+  }
+  for (Operation *const operation : failed) advance(*operation);
+}
+
+void Group::tell(uint32_t to, PacketType type) {
+  carrier_.tell(*this, to,
+                {.type = type,
+                 .why = broken_by_ == Failure::kCanceled ? Failure::kGone : broken_by_,
+                 .from_rank = rank(),
+                 .culprit = culprit_,
+                 .from = number_,
+                 .to = numbers_.empty() ? 0 : numbers_[to],
+                 .membership = place_.membership});
+}
+
+void Group::leave() {
+  if (active_.empty()) {
+    state_ = State::kFailed;
+    broken_by_ = Failure::kCanceled;
+    return;
+  }
+  fail(Failure::kCanceled, rank());
+}
+
+bool Group::is_told_by(const Packet &packet) const {
+  if (packet.membership != place_.membership || packet.from_rank >= size()) return false;
+  return state_ == State::kJoining ||
+         (!numbers_.empty() && numbers_[packet.from_rank] == packet.from);
+}
+
+void Group::on_packet(const Packet &packet) {
+  if (packet.membership != place_.membership || packet.from_rank >= size()) return;
+  switch (packet.type) {
+    case PacketType::kProbe:
+      if (broken_by_ != Failure::kNone) tell(packet.from_rank, PacketType::kAbort);
+      return;
+    case PacketType::kGone:
+      return on_lost(packet.from_rank);
+    case PacketType::kAbort:
+      if (packet.culprit < size() && packet.why != Failure::kNone) fail(packet.why, packet.culprit);
+      return;
+  }
+}
+
+void Group::on_lost(uint32_t lost) {
+  fail(Failure::kGone, lost);
+}
+
+// ---- time ----
+
+uint64_t Group::deadline() const {
+  uint64_t first = UINT64_MAX;
+  for (const Operation &operation : active_) {
+    first = std::min(first, operation.news + limits_.probe);
+    if (limits_.deadline != 0) first = std::min(first, operation.since + limits_.deadline);
+  }
+  return active_.empty() ? 0 : first;
+}
+
+void Group::on_time(uint64_t now) {
+  if (broken_by_ != Failure::kNone) {
+    for (Operation &operation : active_) operation.news = now;
+    return;
+  }
+  for (Operation &operation : active_) {
+    if (limits_.deadline != 0 && now - operation.since >= limits_.deadline) {
+      // Those that are waited for are to blame.
+      const auto late = std::ranges::find_if(
+          operation.flights, [](const Flight &one) { return one.under_way && !one.sends; });
+      return fail(Failure::kTimeout, late != operation.flights.end() ? late->rank : rank());
+    }
+    if (now - operation.news < limits_.probe) continue;
+    operation.news = now;
+    probe(operation);
+  }
+}
+
+void Group::probe(Operation &operation) {
+  for (const Flight &flight : operation.flights)
+    if (flight.under_way && !flight.sends) tell(flight.rank, PacketType::kProbe);
+}
+
+}  // namespace weft::coll

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Group: one member of a group of processes that do collective operations (fi_collective.3), as a
+// state machine: no socket and no clock.
+//
+// Example:
+//    // The member takes part in a barrier.
+//    inline int barrier(Group &group, uint64_t now) {
+//      return group.start(now, {.task = {.coll = FI_BARRIER}, .token = 7});
+//    }
+//
+// Members start operations in the same order, so each knows by a number which one a message is for
+// (the sequence). Operations do not wait for each other. Joining is an operation, too: an allgather
+// of the numbers by which members know the group.
+//
+// Who waits in vain asks those that it waits for (kProbe), each `probe` ns: what is sent to a
+// member that is gone fails, and one that has left says so. A member that only takes its time is
+// waited for, until `deadline`. When one is gone, an operation cannot end: it fails, and so do all
+// that follow. The member that knows it tells those at distances of powers of two (kAbort), and so
+// does each that hears of it first: all know it after a few hops, even if some of them are gone.
+//
+// Not for finding the group that a packet is for: groups.h.
+#ifndef WEFT_PLUGINS_COLL_GROUP_GROUP_H
+#define WEFT_PLUGINS_COLL_GROUP_GROUP_H
+
+#include <cstdint>
+#include <list>
+#include <vector>
+
+#include "plugins/coll/group/operation.h"
+#include "plugins/coll/schedule/choice.h"
+
+namespace weft::coll {
+
+struct GroupLimits {
+  uint64_t probe = 500'000'000;  // ns without news, before a member asks; and between two questions
+  uint64_t deadline = 0;         // ns after which an operation fails in any case; 0: never
+};
+
+// Who is in a group, and which of them this is.
+struct GroupPlace {
+  std::vector<uint64_t> peers;  // by rank
+  uint32_t rank = 0;
+  uint64_t membership = 0;  // the same number at all members
+};
+
+class Group {
+ public:
+  static constexpr size_t kWindow = 1024;  // operations under way
+  enum class State : uint8_t { kWaiting, kJoining, kJoined, kFailed };
+
+  Group(uint32_t number, GroupPlace place, const GroupLimits &limits, const Choice &choice,
+        Carrier &carrier);
+  Group(const Group &) = delete;
+  Group &operator=(const Group &) = delete;
+
+  uint32_t number() const { return number_; }
+  uint32_t rank() const { return place_.rank; }
+  uint32_t size() const { return uint32_t(place_.peers.size()); }
+  const GroupPlace &place() const { return place_; }
+  State state() const { return state_; }
+  bool is_idle() const { return active_.empty(); }
+  // Whether a packet that names no group here is for this one.
+  bool is_told_by(const Packet &packet) const;
+
+  void join(uint64_t now);
+  // 0; -FI_EAGAIN: kWindow operations are under way, or it has not joined yet; -FI_ENOTCONN: a
+  // member is gone; -FI_EINVAL.
+  int start(uint64_t now, const Call &call);
+  // What is under way is canceled. The group may go when it is idle.
+  void leave();
+
+  // `length`: of a message that has arrived.
+  void on_done(uint64_t now, Flight &flight, Failure failure, size_t length);
+  void on_packet(const Packet &packet);
+  void on_lost(uint32_t rank);
+  uint64_t deadline() const;  // 0: none
+  void on_time(uint64_t now);
+
+ private:
+  struct Hello {  // what joining members say: 24 bytes, little-endian
+    static constexpr uint32_t kSize = 24;
+    uint64_t membership = 0, table = 0;
+    uint32_t number = 0, version = 0;
+    void write(uint8_t *at) const;
+    static Hello read(const uint8_t *at);
+  };
+
+  Operation &take(uint64_t now);
+  void advance(Operation &operation);
+  void begin_round(Operation &operation);
+  void post(Operation &operation, Flight &flight, const Transfer &transfer);
+  void end(Operation &operation);
+  void end_join(Ended &one);
+  void fail(Failure why, uint32_t culprit);
+  void tell(uint32_t rank, PacketType type);
+  void probe(Operation &operation);
+
+  const uint32_t number_;
+  const GroupPlace place_;
+  const GroupLimits limits_;
+  const Choice &choice_;
+  Carrier &carrier_;
+  State state_ = State::kWaiting;
+  std::vector<uint32_t> numbers_;  // of the group, at each member
+  std::vector<uint8_t> hello_, hellos_;
+  std::list<Operation> active_, spare_;
+  uint64_t next_ = 0;  // sequence
+  Failure broken_by_ = Failure::kNone;
+  uint32_t culprit_ = 0;
+};
+
+}  // namespace weft::coll
+
+#endif

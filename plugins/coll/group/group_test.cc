@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Groups in simulated time: joining, many operations and groups at once, members that die, leave,
+// come late or disagree.
+#include "plugins/coll/group/group.h"
+
+#include <gtest/gtest.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "plugin-api/sdk/test_seeds.h"
+#include "plugins/coll/group/test_network.h"
+#include "plugins/coll/schedule/test_reference.h"
+
+namespace weft::coll {
+namespace {
+
+using sdk::kMicrosecond, sdk::kMillisecond, sdk::kSecond;
+
+std::vector<uint32_t> first(uint32_t count) {
+  std::vector<uint32_t> members(count);
+  std::iota(members.begin(), members.end(), 0);
+  return members;
+}
+
+// An operation of all members of a group, with their buffers.
+class Everybodys {
+ public:
+  Everybodys(const Task &task, uint32_t members, uint64_t token, int op = FI_SUM)
+      : task_(task), token_(token), op_(op) {
+    task_.size = members;
+    operands_.resize(members);
+    results_.resize(members);
+  }
+  Task of(uint32_t rank) const {
+    Task task = task_;
+    task.rank = rank;
+    return task;
+  }
+  int start(TestEndpoint &endpoint, Group &group, uint32_t rank) {
+    const Reference reference(task_, op_, FI_UINT64);
+    operands_[rank] = reference.operand(rank);
+    results_[rank] = reference.result_before(rank);
+    return endpoint.start(group, {.task = task_,
+                                  .op = op_,
+                                  .datatype = FI_UINT64,
+                                  .operand = operands_[rank].data(),
+                                  .result = results_[rank].data(),
+                                  .token = token_});
+  }
+  bool has_ended(TestEndpoint &endpoint) const { return endpoint.finished.contains(token_); }
+  Failure failure(TestEndpoint &endpoint) const { return endpoint.finished.at(token_)[0].failure; }
+  bool is_right(uint32_t rank) const {
+    return results_[rank] == Reference(task_, op_, FI_UINT64).result_after(rank);
+  }
+
+ private:
+  Task task_;
+  const uint64_t token_;
+  const int op_;
+  std::vector<std::vector<uint8_t>> operands_, results_;
+};
+
+void join_all(TestNetwork &network, const std::vector<uint32_t> &members,
+              std::vector<Group *> &groups) {
+  groups = network.join(members);
+  ASSERT_TRUE(network.run_until(
+      [&] {
+        return std::ranges::all_of(
+            groups, [](Group *one) { return one->state() == Group::State::kJoined; });
+      },
+      kSecond));
+}
+
+// A random operation.
+Task any_task(std::mt19937_64 &random, uint32_t members) {
+  Task task{.coll = static_cast<fi_collective_op>(random() % (FI_GATHER + 1)), .unit = 8};
+  if (task.coll != FI_BARRIER) task.count = random() % 4 == 0 ? random() % 3000 : random() % 20;
+  if (task.has_root()) task.root = uint32_t(random() % members);
+  return task;
+}
+
+TEST(CollGroup, FourThousandMembers) {
+  constexpr uint32_t kMembers = sdk::kSanitizer == sdk::Sanitizer::kNone ? 4096 : 500;
+  TestNetwork network(1, kMembers);
+  std::vector<Group *> groups;
+  join_all(network, first(kMembers), groups);
+  uint64_t token = 0;
+  for (const Task &task :
+       {Task{.coll = FI_BARRIER}, Task{.coll = FI_BROADCAST, .root = 77},
+        Task{.coll = FI_ALLREDUCE}, Task{.coll = FI_ALLREDUCE, .count = 600, .unit = 8}}) {
+    Task own = task;
+    own.unit = 8;
+    if (own.coll != FI_BARRIER && own.count == 0) own.count = 3;
+    Everybodys operation(own, kMembers, ++token);
+    for (uint32_t rank = 0; rank < kMembers; ++rank)
+      ASSERT_EQ(operation.start(network[rank], *groups[rank], rank), 0);
+    ASSERT_TRUE(network.run_until(
+        [&] {
+          return operation.has_ended(network[0]) && operation.has_ended(network[kMembers - 1]) &&
+                 operation.has_ended(network[77]);
+        },
+        kSecond));
+    network.run(10 * kMillisecond);
+    const Reference reference({.coll = own.coll,
+                               .size = kMembers,
+                               .root = own.root,
+                               .count = own.count,
+                               .unit = own.unit},
+                              FI_SUM, FI_UINT64);
+    for (uint32_t rank = 0; rank < kMembers; ++rank) {
+      ASSERT_TRUE(operation.has_ended(network[rank])) << rank;
+      ASSERT_EQ(operation.failure(network[rank]), Failure::kNone);
+    }
+    for (const uint32_t rank : {0u, 3u, 77u, kMembers - 1}) EXPECT_TRUE(operation.is_right(rank));
+  }
+}
+
+TEST(CollGroup, NobodyPassesABarrierBeforeAll) {
+  TestNetwork network(2, 13);
+  std::vector<Group *> groups;
+  join_all(network, first(13), groups);
+  for (uint32_t late = 0; late < 13; ++late) {
+    Everybodys barrier({.coll = FI_BARRIER}, 13, 100 + late);
+    for (uint32_t rank = 0; rank < 13; ++rank)
+      if (rank != late) barrier.start(network[rank], *groups[rank], rank);
+    network.run(5 * kSecond);  // with questions in between
+    for (uint32_t rank = 0; rank < 13; ++rank) ASSERT_FALSE(barrier.has_ended(network[rank]));
+    barrier.start(network[late], *groups[late], late);
+    network.run(kMillisecond);
+    for (uint32_t rank = 0; rank < 13; ++rank)
+      ASSERT_EQ(barrier.failure(network[rank]), Failure::kNone);
+  }
+}
+
+// Each member starts its operations in the group's order, but whenever it likes.
+void run_many(uint64_t seed, sdk::Scenario &scenario) {
+  std::mt19937_64 random(seed);
+  const uint32_t endpoints = uint32_t(1 + random() % 24);
+  TestNetwork network(seed, endpoints);
+  scenario.add("%u endpoints", endpoints);
+  std::deque<Everybodys> operations;
+  struct Planned {
+    uint64_t at;
+    uint32_t endpoint, rank;
+    Group *group;
+    Everybodys *operation;
+  };
+  std::vector<Planned> plan;
+  for (int g = 0; g < 4; ++g) {
+    std::vector<uint32_t> members = first(endpoints);
+    std::ranges::shuffle(members, random);
+    members.resize(1 + random() % endpoints);
+    std::vector<Group *> groups;
+    join_all(network, members, groups);
+    if (testing::Test::HasFatalFailure()) return;
+    std::vector<uint64_t> times(members.size(), 0);
+    for (int i = 0; i < 12; ++i) {
+      const auto size = uint32_t(members.size());
+      operations.emplace_back(any_task(random, size), size, operations.size() + 1);
+      for (uint32_t rank = 0; rank < size; ++rank)
+        plan.push_back({times[rank] += random() % (50 * kMicrosecond), members[rank], rank,
+                        groups[rank], &operations.back()});
+    }
+  }
+  for (const Planned &one : plan)
+    network.time().after(one.at, [&network, one] {
+      EXPECT_EQ(one.operation->start(network[one.endpoint], *one.group, one.rank), 0);
+    });
+  network.run(100 * kMillisecond);
+  for (const Planned &one : plan) {
+    ASSERT_TRUE(one.operation->has_ended(network[one.endpoint]));
+    ASSERT_EQ(one.operation->failure(network[one.endpoint]), Failure::kNone);
+    ASSERT_TRUE(one.operation->is_right(one.rank)) << name_of(one.operation->of(0).coll);
+  }
+  for (uint32_t i = 0; i < endpoints; ++i) EXPECT_EQ(network[i].in_flight, 0u);
+}
+
+TEST(CollGroup, ManyOperationsAndGroupsAtOnce) {
+  sdk::run_seeds("CollGroup.ManyOperationsAndGroupsAtOnce", {.usual = 400, .sanitized = 40},
+                 run_many);
+}
+
+// Members die at any time, joining ones too. All others end what they have started, in bounded
+// time: a failure at each that waits, and the right result where there is none.
+void run_deaths(uint64_t seed, sdk::Scenario &scenario) {
+  std::mt19937_64 random(seed);
+  const uint32_t members = uint32_t(2 + random() % 30);
+  TestNetwork network(seed, members);
+  const uint32_t deaths = uint32_t(1 + random() % std::min(3u, members - 1));
+  const bool early = random() % 4 == 0;
+  scenario.add("%u members, %u deaths%s", members, deaths, early ? ", while they join" : "");
+  std::vector<Group *> groups;
+  if (early)
+    groups = network.join(first(members));
+  else
+    join_all(network, first(members), groups);
+  std::vector<uint32_t> dead = first(members);
+  std::ranges::shuffle(dead, random);
+  dead.resize(deaths);
+  for (const uint32_t one : dead)
+    network.time().after(random() % (100 * kMicrosecond), [&network, one] { network.kill(one); });
+  std::deque<Everybodys> operations;
+  std::vector<std::vector<size_t>> started(members);
+  for (size_t i = 0; !early && i < 8; ++i) {
+    operations.emplace_back(any_task(random, members), members, i + 1);
+    for (uint32_t rank = 0; rank < members; ++rank)
+      network.time().after(i * 20 * kMicrosecond + random() % (20 * kMicrosecond), [&, rank, i] {
+        if (network[rank].alive && operations[i].start(network[rank], *groups[rank], rank) == 0)
+          started[rank].push_back(i);
+      });
+  }
+  network.run(3 * network.limits().probe);
+  for (uint32_t rank = 0; rank < members; ++rank) {
+    if (!network[rank].alive) continue;
+    if (early) {
+      ASSERT_TRUE(network[rank].joins.contains(groups[rank]->number())) << rank;
+    }
+    for (const size_t i : started[rank]) {
+      ASSERT_TRUE(operations[i].has_ended(network[rank])) << "rank " << rank << " operation " << i;
+      const Failure failure = operations[i].failure(network[rank]);
+      ASSERT_TRUE(failure == Failure::kNone || failure == Failure::kGone);
+      if (failure == Failure::kNone) {
+        ASSERT_TRUE(operations[i].is_right(rank));
+      }
+    }
+  }
+  // A barrier, in which all miss the dead: it fails at all, at once or soon.
+  Everybodys last({.coll = FI_BARRIER}, members, 1000);
+  for (uint32_t rank = 0; rank < members; ++rank) {
+    if (!network[rank].alive || groups[rank]->state() == Group::State::kFailed) continue;
+    EXPECT_EQ(last.start(network[rank], *groups[rank], rank), 0);
+  }
+  network.run(3 * network.limits().probe);
+  for (uint32_t rank = 0; rank < members; ++rank) {
+    if (!network[rank].alive) continue;
+    EXPECT_EQ(groups[rank]->state(), Group::State::kFailed) << rank;
+    EXPECT_EQ(network[rank].in_flight, 0u);
+    EXPECT_EQ(last.start(network[rank], *groups[rank], rank), -FI_ENOTCONN);
+  }
+}
+
+TEST(CollGroup, AMemberThatDiesEndsAllOperations) {
+  sdk::run_seeds("CollGroup.AMemberThatDiesEndsAllOperations", {.usual = 1000, .sanitized = 100},
+                 run_deaths);
+}
+
+TEST(CollGroup, ThousandsHearOfADeathWithinTwoQuestions) {
+  constexpr uint32_t kMembers = 2048;
+  TestNetwork network(3, kMembers);
+  std::vector<Group *> groups;
+  join_all(network, first(kMembers), groups);
+  network.kill(1234);
+  Everybodys barrier({.coll = FI_BARRIER}, kMembers, 1);
+  for (uint32_t rank = 0; rank < kMembers; ++rank)
+    if (rank != 1234) barrier.start(network[rank], *groups[rank], rank);
+  network.run(network.limits().probe + 20 * kMillisecond);
+  for (uint32_t rank = 0; rank < kMembers; ++rank) {
+    if (rank == 1234) continue;
+    ASSERT_TRUE(barrier.has_ended(network[rank])) << rank;
+    ASSERT_EQ(barrier.failure(network[rank]), Failure::kGone);
+    ASSERT_EQ(network[rank].finished[1][0].culprit, 1234u);
+  }
+}
+
+TEST(CollGroup, AMemberThatLeavesIsMissed) {
+  TestNetwork network(4, 6);
+  std::vector<Group *> groups;
+  join_all(network, first(6), groups);
+  network[2].leave(*groups[2]);
+  Everybodys barrier({.coll = FI_BARRIER}, 6, 1);
+  for (const uint32_t rank : {0u, 1u, 3u, 4u, 5u})
+    EXPECT_EQ(barrier.start(network[rank], *groups[rank], rank), 0);
+  network.run(2 * network.limits().probe);
+  for (const uint32_t rank : {0u, 1u, 3u, 4u, 5u})
+    EXPECT_EQ(barrier.failure(network[rank]), Failure::kGone);
+}
+
+TEST(CollGroup, LeavingCancelsWhatIsUnderWay) {
+  TestNetwork network(5, 3);
+  std::vector<Group *> groups;
+  join_all(network, first(3), groups);
+  Everybodys sum({.coll = FI_ALLREDUCE, .count = 500, .unit = 8}, 3, 1);
+  for (const uint32_t rank : {0u, 1u}) sum.start(network[rank], *groups[rank], rank);
+  const uint32_t number = groups[1]->number();
+  network[1].leave(*groups[1]);
+  network.run(kMillisecond);  // nobody has to ask
+  EXPECT_EQ(sum.failure(network[1]), Failure::kCanceled);
+  EXPECT_EQ(sum.failure(network[0]), Failure::kGone);
+  EXPECT_EQ(network[1].groups.find(number), nullptr);
+  EXPECT_EQ(sum.start(network[2], *groups[2], 2), -FI_ENOTCONN);
+}
+
+TEST(CollGroup, WhoComesTooLateEndsItForAll) {
+  GroupLimits limits;
+  limits.deadline = 2 * kSecond;
+  TestNetwork network(6, 5, limits);
+  std::vector<Group *> groups;
+  join_all(network, first(5), groups);
+  Everybodys barrier({.coll = FI_BARRIER}, 5, 1);
+  for (const uint32_t rank : {0u, 1u, 2u, 4u}) barrier.start(network[rank], *groups[rank], rank);
+  network.run(limits.deadline - limits.probe);
+  for (const uint32_t rank : {0u, 1u, 2u, 4u}) EXPECT_FALSE(barrier.has_ended(network[rank]));
+  network.run(2 * limits.probe);
+  for (const uint32_t rank : {0u, 1u, 2u, 4u})
+    EXPECT_EQ(barrier.failure(network[rank]), Failure::kTimeout);
+  EXPECT_EQ(barrier.start(network[3], *groups[3], 3), -FI_ENOTCONN);
+}
+
+TEST(CollGroup, MembersThatDisagreeAreTold) {
+  for (const uint64_t count : {2u, 5u, 4000u}) {
+    TestNetwork network(7, 4);
+    std::vector<Group *> groups;
+    join_all(network, first(4), groups);
+    Everybodys right({.coll = FI_ALLREDUCE, .count = 4, .unit = 8}, 4, 1);
+    Everybodys wrong({.coll = FI_ALLREDUCE, .count = count, .unit = 8}, 4, 1);
+    for (uint32_t rank = 0; rank < 4; ++rank)
+      (rank == 3 ? wrong : right).start(network[rank], *groups[rank], rank);
+    network.run(3 * network.limits().probe);
+    if (count == 4000) continue;  // another algorithm: they wait for each other, until the deadline
+    for (uint32_t rank = 0; rank < 4; ++rank)
+      EXPECT_EQ(right.failure(network[rank]), Failure::kMismatch) << rank << " " << count;
+  }
+}
+
+TEST(CollGroup, MembersWithAnotherTableOfAlgorithmsCannotJoin) {
+  TestNetwork network(8, 3);
+  const std::string item = "allreduce=ring";
+  network[1].choice = *Choice::with({&item, 1});
+  const std::vector<Group *> groups = network.join(first(3));
+  network.run(kMillisecond);
+  for (uint32_t rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(network[rank].joins.at(groups[rank]->number()).failure, Failure::kMismatch);
+}
+
+TEST(CollGroup, JoinsOfTheSameMembersFollowEachOther) {
+  TestNetwork network(9, 7);
+  const std::vector<uint32_t> members = {6, 2, 4, 0, 1};
+  std::vector<std::vector<Group *>> groups(5, std::vector<Group *>(members.size()));
+  for (uint32_t rank = 0; rank < members.size(); ++rank)
+    network.time().after(rank * 37 * kMicrosecond, [&, rank] {
+      for (auto &group : groups) group[rank] = network.join(members, rank);
+    });
+  network.run(10 * kMillisecond);
+  for (size_t g = 0; g < groups.size(); ++g) {
+    Everybodys sum({.coll = FI_ALLREDUCE, .count = g + 1, .unit = 8}, uint32_t(members.size()),
+                   g + 1);
+    for (uint32_t rank = 0; rank < members.size(); ++rank) {
+      ASSERT_EQ(groups[g][rank]->state(), Group::State::kJoined);
+      ASSERT_EQ(sum.start(network[members[rank]], *groups[g][rank], rank), 0);
+    }
+    network.run(kMillisecond);
+    for (uint32_t rank = 0; rank < members.size(); ++rank) EXPECT_TRUE(sum.is_right(rank));
+  }
+}
+
+TEST(CollGroup, OperandAndResultMayBeTheSame) {
+  TestNetwork network(10, 5);
+  std::vector<Group *> groups;
+  join_all(network, first(5), groups);
+  for (const fi_collective_op coll : {FI_ALLREDUCE, FI_ALLTOALL, FI_REDUCE}) {
+    const Task task{.coll = coll, .size = 5, .count = 3, .unit = 8};
+    const Reference reference(task, FI_SUM, FI_UINT64);
+    std::vector<std::vector<uint8_t>> data;
+    for (uint32_t rank = 0; rank < 5; ++rank) data.push_back(reference.operand(rank));
+    for (uint32_t rank = 0; rank < 5; ++rank)
+      ASSERT_EQ(network[rank].start(*groups[rank], {.task = task,
+                                                    .op = FI_SUM,
+                                                    .datatype = FI_UINT64,
+                                                    .operand = data[rank].data(),
+                                                    .result = data[rank].data()}),
+                0);
+    network.run(kMillisecond);
+    EXPECT_EQ(data[0], reference.result_after(0)) << name_of(coll);
+  }
+}
+
+TEST(CollGroup, WhatMakesNoSenseIsRefused) {
+  TestNetwork network(11, 2);
+  std::vector<Group *> groups = network.join(first(2));
+  const Call barrier{.task = {.coll = FI_BARRIER}};
+  EXPECT_EQ(groups[0]->start(0, barrier), -FI_EAGAIN) << "it has not joined yet";
+  network.run(kMillisecond);
+  uint64_t value = 1;
+  const Call good{.task = {.coll = FI_ALLREDUCE, .count = 1, .unit = 8},
+                  .op = FI_SUM,
+                  .datatype = FI_UINT64,
+                  .operand = &value,
+                  .result = &value};
+  const auto refused = [&](auto change) {
+    Call call = good;
+    change(call);
+    return groups[0]->start(network.time().now, call) == -FI_EINVAL;
+  };
+  EXPECT_TRUE(refused([](Call &call) { call.operand = nullptr; }));
+  EXPECT_TRUE(refused([](Call &call) { call.result = nullptr; }));
+  EXPECT_TRUE(refused([](Call &call) { call.task.count = UINT64_MAX; }));
+  EXPECT_TRUE(refused([](Call &call) { call.task = {.coll = FI_REDUCE, .root = 2}; }));
+  EXPECT_TRUE(groups[0]->is_idle());
+  for (size_t i = 0; i < Group::kWindow; ++i) ASSERT_EQ(network[0].start(*groups[0], barrier), 0);
+  EXPECT_EQ(network[0].start(*groups[0], barrier), -FI_EAGAIN) << "too many at once";
+  for (size_t i = 0; i < Group::kWindow; ++i) ASSERT_EQ(network[1].start(*groups[1], barrier), 0);
+  network.run(kSecond);
+  EXPECT_EQ(network[0].finished[0].size(), Group::kWindow);
+}
+
+// Whatever comes as a packet does no harm.
+TEST(CollGroup, StrangePacketsAreDropped) {
+  TestNetwork network(12, 3);
+  std::vector<Group *> groups;
+  join_all(network, first(3), groups);
+  std::mt19937_64 &random = network.random();
+  for (int i = 0; i < 20000; ++i) {
+    Packet packet{.type = PacketType(1 + random() % 3),
+                  .why = Failure(random() % 5),
+                  .from_rank = uint32_t(random() % 5),
+                  .culprit = uint32_t(random() % 5),
+                  .from = uint32_t(random() % 4),
+                  .to = uint32_t(random() % 4),
+                  .membership = groups[0]->place().membership + 1 + random() % 2};
+    network[0].groups.on_packet(network.time().now, packet);
+    Packet::Bytes bytes = packet.bytes();
+    bytes[random() % bytes.size()] ^= uint8_t(1 + random() % 255);
+    if (const auto parsed = Packet::parse(bytes);
+        parsed && parsed->membership != groups[0]->place().membership)
+      network[0].groups.on_packet(network.time().now, *parsed);
+  }
+  EXPECT_FALSE(Packet::parse({}));
+  Everybodys sum({.coll = FI_ALLREDUCE, .count = 4, .unit = 8}, 3, 1);
+  for (uint32_t rank = 0; rank < 3; ++rank)
+    ASSERT_EQ(sum.start(network[rank], *groups[rank], rank), 0);
+  network.run(kMillisecond);
+  EXPECT_TRUE(sum.is_right(0) && sum.is_right(1) && sum.is_right(2));
+}
+
+}  // namespace
+}  // namespace weft::coll

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/coll/group/groups.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace weft::coll {
+
+void Groups::Membership::add(const void *name, size_t bytes) {
+  const auto *const from = static_cast<const uint8_t *>(name);
+  for (size_t i = 0; i < bytes; ++i) hash_ = (hash_ ^ from[i]) * 0x100000001b3;
+  hash_ = (hash_ ^ bytes) * 0x100000001b3;
+}
+
+// Mixed, because tags have only a part of it.
+uint64_t Groups::Membership::value() const {
+  uint64_t hash = hash_;
+  hash = (hash ^ hash >> 31) * 0x9e3779b97f4a7c15;
+  hash = (hash ^ hash >> 29) * 0xbf58476d1ce4e5b9;
+  return hash ^ hash >> 32;
+}
+
+Group *Groups::join(uint64_t now, GroupPlace place) {
+  if (groups_.size() >= kNumbers / 2) return nullptr;
+  // A number is used again as late as can be: messages for the group that had it may be under way.
+  do last_ = last_ % (kNumbers - 1) + 1;
+  while (groups_.contains(last_));
+  auto group = std::make_unique<Group>(last_, std::move(place), limits_, choice_, carrier_);
+  Group &own = *groups_.emplace(last_, std::move(group)).first->second;
+  const bool waits = std::ranges::any_of(joins_, [&](uint32_t number) {
+    return groups_.at(number)->place().membership == own.place().membership;
+  });
+  joins_.push_back(own.number());
+  if (!waits) begin(now, own);
+  return &own;
+}
+
+void Groups::begin(uint64_t now, Group &group) {
+  group.join(now);
+  if (group.state() != Group::State::kJoining) return;
+  std::erase_if(early_, [&](const Early &one) { return now - one.at > kEarlyFor; });
+  const auto found = std::ranges::find_if(
+      early_, [&](const Early &one) { return one.packet.membership == group.place().membership; });
+  if (found == early_.end()) return;
+  const Packet packet = found->packet;
+  early_.erase(found);
+  group.on_packet(packet);
+}
+
+void Groups::on_joined(uint64_t now, uint32_t number) {
+  if (const Group *const group = find(number)) next_join(now, number, group->place().membership);
+}
+
+void Groups::next_join(uint64_t now, uint32_t ended, uint64_t membership) {
+  if (std::erase(joins_, ended) == 0) return;
+  const auto next = std::ranges::find_if(joins_, [&](uint32_t number) {
+    return groups_.at(number)->place().membership == membership;
+  });
+  if (next != joins_.end() && groups_.at(*next)->state() == Group::State::kWaiting)
+    begin(now, *groups_.at(*next));
+}
+
+bool Groups::leave(uint64_t now, Group &group) {
+  group.leave();
+  if (!group.is_idle()) return false;
+  on_idle(now, group);
+  return true;
+}
+
+void Groups::on_idle(uint64_t now, Group &group) {
+  next_join(now, group.number(), group.place().membership);
+  forget(group);
+}
+
+void Groups::forget(Group &group) {
+  const auto found = groups_.find(group.number());
+  if (found == groups_.end()) return;
+  left_members_ += group.size();
+  left_.push_back(std::move(found->second));
+  groups_.erase(found);
+  while (left_.size() > kMaxLeft || (left_members_ > kMaxLeftMembers && left_.size() > 1)) {
+    left_members_ -= left_.front()->size();
+    left_.pop_front();
+  }
+}
+
+Group *Groups::find(uint32_t number) {
+  const auto found = groups_.find(number);
+  return found != groups_.end() ? found->second.get() : nullptr;
+}
+
+void Groups::on_packet(uint64_t now, const Packet &packet) {
+  if (packet.to != 0) {
+    if (Group *const group = find(packet.to)) return group->on_packet(packet);
+    return answer(packet);
+  }
+  // While they join, members do not know each other's numbers. Some may have joined already.
+  for (const auto &[number, group] : groups_)
+    if (group->is_told_by(packet)) return group->on_packet(packet);
+  if (packet.type != PacketType::kAbort) return;
+  if (early_.size() >= kMaxEarly) early_.pop_front();
+  early_.push_back({now, packet});
+}
+
+void Groups::answer(const Packet &packet) {
+  if (packet.type != PacketType::kProbe) return;
+  for (const auto &group : left_) {
+    if (group->number() != packet.to || group->place().membership != packet.membership ||
+        packet.from_rank >= group->size())
+      continue;
+    return carrier_.tell(*group, packet.from_rank,
+                         {.type = PacketType::kGone,
+                          .from_rank = group->rank(),
+                          .from = group->number(),
+                          .to = packet.from,
+                          .membership = packet.membership});
+  }
+}
+
+uint64_t Groups::deadline() const {
+  uint64_t first = 0;
+  for (const auto &[number, group] : groups_) {
+    const uint64_t at = group->deadline();
+    if (at != 0 && (first == 0 || at < first)) first = at;
+  }
+  return first;
+}
+
+void Groups::on_time(uint64_t now) {
+  std::vector<uint32_t> numbers;
+  for (const auto &[number, group] : groups_)
+    if (const uint64_t at = group->deadline(); at != 0 && at <= now) numbers.push_back(number);
+  for (const uint32_t number : numbers)
+    if (Group *const group = find(number)) group->on_time(now);
+}
+
+}  // namespace weft::coll

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The messages of groups, through the endpoint beneath.
+#include <rdma/fi_tagged.h>
+
+#include <algorithm>
+
+#include "plugins/coll/collectives.h"
+#include "plugins/coll/endpoint.h"
+
+namespace weft::coll {
+namespace {
+
+Failure failure_of(int err) {
+  switch (err) {
+    case 0:
+      return Failure::kNone;
+    case FI_ECANCELED:
+      return Failure::kCanceled;
+    case FI_ETRUNC:
+      return Failure::kMismatch;
+    default:
+      return Failure::kGone;
+  }
+}
+
+// Also a message of no bytes has a place.
+void *bytes_of(Flight &flight) {
+  return flight.length != 0 ? static_cast<void *>(flight.bytes) : &flight;
+}
+
+}  // namespace
+
+Wire &Collectives::take(Wire::Kind kind) {
+  if (free_.empty()) {
+    free_.reserve(wires_.size() + 1);
+    wires_.push_back(std::make_unique<Wire>());
+    free_.push_back(wires_.back().get());
+  }
+  Wire &wire = *free_.back();
+  free_.pop_back();
+  wire.kind = kind;
+  return wire;
+}
+
+void Collectives::give(Wire &wire) {
+  wire.flight = nullptr;
+  free_.push_back(&wire);
+}
+
+bool Collectives::post(Flight &flight) {
+  if (flight.sends && waiting_.empty() && flight.length <= endpoint_.inject_beneath()) {
+    const ssize_t rc =
+        fi_tinject(endpoint_.beneath(), bytes_of(flight), flight.length, flight.peer, flight.tag);
+    if (rc == 0) return true;
+  }
+  Wire &wire = take(Wire::kFlight);
+  wire.flight = &flight;
+  wire.peer = flight.peer;
+  wire.iov = {bytes_of(flight), flight.length};
+  flight.carrier = &wire;
+  submit(wire);
+  return false;
+}
+
+void Collectives::submit(Wire &wire) {
+  const ssize_t rc = waiting_.empty() ? try_post(wire) : -FI_EAGAIN;
+  if (rc == -FI_EAGAIN)
+    waiting_.push_back(&wire);
+  else if (rc != 0)
+    lost_.push_back({&wire, int(-rc)});
+}
+
+ssize_t Collectives::try_post(Wire &wire) {
+  void *desc = nullptr;
+  fi_msg_tagged msg{.msg_iov = &wire.iov,
+                    .desc = &desc,
+                    .iov_count = 1,
+                    .addr = wire.peer,
+                    .tag = wire.kind == Wire::kFlight ? wire.flight->tag : kPacketTag,
+                    .context = static_cast<Posted *>(&wire)};
+  const bool sends =
+      wire.kind == Wire::kPacketOut || (wire.flight != nullptr && wire.flight->sends);
+  return sends ? fi_tsendmsg(endpoint_.beneath(), &msg, FI_COMPLETION)
+               : fi_trecvmsg(endpoint_.beneath(), &msg, FI_COMPLETION);
+}
+
+void Collectives::cancel(Flight &flight) {
+  Wire &wire = *static_cast<Wire *>(flight.carrier);
+  if (std::erase(waiting_, &wire) != 0)
+    lost_.push_back({&wire, FI_ECANCELED});
+  else
+    fi_cancel(&endpoint_.beneath()->fid, static_cast<Posted *>(&wire));
+}
+
+void Collectives::tell(Group &group, uint32_t rank, const Packet &packet) {
+  fabric_.stats()->packets.add();
+  Wire &wire = take(Wire::kPacketOut);
+  wire.bytes = packet.bytes();
+  wire.iov = {wire.bytes.data(), wire.bytes.size()};
+  wire.peer = group.place().peers[rank];
+  wire.number = group.number();
+  wire.rank = rank;
+  submit(wire);
+}
+
+void Collectives::open_packets() {
+  if (has_packets_) return;
+  has_packets_ = true;
+  for (size_t i = 0; i < kPackets; ++i) {
+    Wire &wire = take(Wire::kPacketIn);
+    wire.iov = {wire.bytes.data(), wire.bytes.size()};
+    wire.peer = FI_ADDR_UNSPEC;
+    submit(wire);
+  }
+}
+
+void Collectives::on_done(Wire &wire, int err, size_t length) {
+  const uint64_t now = sdk::now_ns();
+  switch (wire.kind) {
+    case Wire::kFlight: {
+      Flight &flight = *wire.flight;
+      give(wire);
+      return flight.operation->group->on_done(now, flight, failure_of(err), length);
+    }
+    case Wire::kPacketIn:
+      if (err == 0)
+        if (const auto packet = Packet::parse({wire.bytes.data(), std::min(length, Packet::kSize)}))
+          groups_.on_packet(now, *packet);
+      if (err == FI_ECANCELED) return give(wire);
+      return submit(wire);
+    default: {
+      const uint32_t number = wire.number, rank = wire.rank;
+      give(wire);
+      if (err == 0) return;
+      if (Group *const group = groups_.find(number)) group->on_lost(rank);
+    }
+  }
+}
+
+void Collectives::on_polled() {
+  while (!waiting_.empty()) {
+    Wire &wire = *waiting_.front();
+    const ssize_t rc = try_post(wire);
+    if (rc == -FI_EAGAIN) break;
+    waiting_.pop_front();
+    if (rc != 0) lost_.push_back({&wire, int(-rc)});
+  }
+  look();
+}
+
+}  // namespace weft::coll

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Posted: the context of each call to the endpoint beneath: a message of the application's, or one
+// of a group (Wire).
+//
+// Example:
+//    inline bool is_of_a_group(const Posted &posted) { return posted.kind != Posted::kMessage; }
+//
+// `inner` comes first: a provider that wants FI_CONTEXT writes there. Not for what is done with it.
+#ifndef WEFT_PLUGINS_COLL_POSTED_H
+#define WEFT_PLUGINS_COLL_POSTED_H
+
+#include <rdma/fabric.h>
+#include <sys/uio.h>
+#include <weft/sdk/iov.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "plugins/coll/group/operation.h"
+
+namespace weft::coll {
+
+struct Posted {
+  enum Kind : uint8_t { kMessage, kFlight, kPacketIn, kPacketOut };
+  fi_context2 inner;
+  Kind kind = kMessage;
+};
+
+// A send or a receive of the application.
+struct Message : Posted {
+  iovec iov[sdk::kIovLimit];
+  void *context = nullptr;
+  uint64_t flags = 0;  // of the completion
+  uint64_t length = 0, tag = 0;
+  uint64_t looks = 0;  // FI_PEEK, FI_CLAIM, FI_DISCARD
+  bool report = false, busy = false;
+  bool has_claimed = false;  // a message, which the next receive with its context gets
+};
+
+struct Wire : Posted {
+  Flight *flight = nullptr;  // kFlight
+  iovec iov = {};
+  uint64_t peer = 0;              // the name beneath
+  uint32_t number = 0, rank = 0;  // kPacketOut: whose, and to whom
+  Packet::Bytes bytes = {};
+};
+
+}  // namespace weft::coll
+
+#endif

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/coll/schedule/choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace weft::coll {
+namespace {
+
+Algorithm chosen(const Choice &choice, fi_collective_op coll, uint64_t bytes, uint32_t members) {
+  Task task{.coll = coll, .size = members, .count = bytes};
+  choice.choose(task);
+  EXPECT_TRUE(Schedule::of(task)) << name_of(coll) << " " << bytes << " " << members;
+  return task.algorithm;
+}
+
+std::string refusal(const std::string &item) {
+  const auto choice = Choice::with({&item, 1});
+  return choice ? "" : choice.error().text;
+}
+
+TEST(CollChoice, ThereIsAnAlgorithmForEverySizeAndGroup) {
+  const Choice choice;
+  for (int coll = FI_BARRIER; coll <= FI_GATHER; ++coll)
+    for (uint64_t bytes = 0; bytes < 1u << 30; bytes = 2 * bytes + 1)
+      for (const uint32_t members : {1u, 2u, 3u, 8u, 9u, 64u, 65u, 300u, 65536u})
+        chosen(choice, static_cast<fi_collective_op>(coll), bytes, members);
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 8, 8), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 4096, 8), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 4097, 8), Algorithm::kRabenseifner);
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 8 << 20, 8), Algorithm::kRing);
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 8 << 20, 65), Algorithm::kRabenseifner);
+}
+
+TEST(CollChoice, WhatAUserAsksForComesFirst) {
+  const std::string items[] = {"allreduce:1K:4=ring", "allreduce::8=rabenseifner",
+                               "alltoall=bruck"};
+  const auto choice = Choice::with(items);
+  ASSERT_TRUE(choice) << choice.error().text;
+  EXPECT_EQ(chosen(*choice, FI_ALLREDUCE, 1024, 4), Algorithm::kRing);
+  EXPECT_EQ(chosen(*choice, FI_ALLREDUCE, 1025, 4), Algorithm::kRabenseifner);
+  EXPECT_EQ(chosen(*choice, FI_ALLREDUCE, 8, 8), Algorithm::kRabenseifner);
+  EXPECT_EQ(chosen(*choice, FI_ALLREDUCE, 8, 9), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(*choice, FI_ALLTOALL, 1 << 20, 2), Algorithm::kBruck);
+  EXPECT_NE(choice->hash(), Choice().hash());
+}
+
+TEST(CollChoice, ItsLinesAreWhatAUserWrites) {
+  const std::string items[] = {"allreduce:2M:4=ring", "reduce=binomial", "gather::3=binomial"};
+  const auto choice = Choice::with(items);
+  ASSERT_TRUE(choice);
+  const std::vector<std::string> lines = choice->lines();
+  EXPECT_EQ(lines[0], "allreduce:2097152:4=ring");
+  EXPECT_EQ(lines[1], "reduce=binomial");
+  EXPECT_EQ(lines[2], "gather::3=binomial");
+  const auto again = Choice::with(lines);
+  ASSERT_TRUE(again);
+  std::vector<std::string> repeated = again->lines();
+  repeated.resize(lines.size());
+  EXPECT_EQ(repeated, lines);
+  EXPECT_EQ(Choice().hash(), Choice().hash());
+}
+
+TEST(CollChoice, RefusalsNameWhatIsWrongAndWhatThereIs) {
+  using ::testing::HasSubstr;
+  EXPECT_THAT(refusal("allredoce=ring"), HasSubstr("no collective \"allredoce\""));
+  EXPECT_THAT(refusal("allreduce=bruck"),
+              HasSubstr("it has recursive_doubling, rabenseifner, ring"));
+  EXPECT_THAT(refusal("allreduce"), HasSubstr("no algorithm \"\""));
+  EXPECT_THAT(refusal("allreduce:x=ring"), HasSubstr("are numbers"));
+  EXPECT_THAT(refusal("allreduce:1:2:3=ring"), HasSubstr("are numbers"));
+  EXPECT_THAT(refusal("allreduce:1:2K=ring"), HasSubstr("are numbers"));
+  EXPECT_THAT(refusal("allreduce:99999999999999999999=ring"), HasSubstr("are numbers"));
+  EXPECT_THAT(refusal("allreduce:18014398509481984K=ring"), HasSubstr("are numbers"));
+  EXPECT_THAT(refusal(""), HasSubstr("COLLECTIVE[:BYTES[:MEMBERS]]=ALGORITHM"));
+}
+
+}  // namespace
+}  // namespace weft::coll
