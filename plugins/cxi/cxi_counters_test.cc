@@ -169,6 +169,19 @@ TEST(CxiCounters, WorkOfASleeperBeginsWithWhatPeersWrite) {
   child.join();
 }
 
+// The NIC has seven bits for errors.
+TEST(CxiCounters, AnApplicationMaySetMoreErrorsThanTheNicCounts) {
+  Net net(1);
+  fid_cntr *const counter = net[0].count(0);
+  for (const uint64_t errors : {0, 127, 128, 70'000, 3}) {
+    must(fi_cntr_seterr(counter, errors));
+    EXPECT_EQ(fi_cntr_readerr(counter), errors);
+    must(fi_cntr_adderr(counter, 2 * errors));
+    EXPECT_EQ(fi_cntr_readerr(counter), 3 * errors);
+  }
+  EXPECT_EQ(fi_cntr_read(counter), 0u);
+}
+
 // Two counters for the same: each counts all of it, once.
 TEST(CxiCounters, ARegionAndItsEndpointMayHaveOneEach) {
   fid_cntr *writes = nullptr, *reads = nullptr;

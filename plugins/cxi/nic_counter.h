@@ -14,6 +14,7 @@
 
 #include <weft/sdk/cntr_source.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -35,9 +36,13 @@ class NicCounter final : public sdk::CntrStore {
 
   // ---- sdk::CntrStore ----
   uint64_t value() override { return counter_->success(); }
-  uint64_t errors() override { return counter_->failure(); }
+  uint64_t errors() override { return counter_->failure() + beyond_; }
   void set(uint64_t value) override { counter_->set(value, std::nullopt); }
-  void set_errors(uint64_t errors) override { counter_->set(std::nullopt, errors); }
+  void set_errors(uint64_t errors) override {
+    const uint64_t in_nic = std::min<uint64_t>(errors, kMostFailures);
+    beyond_ = errors - in_nic;
+    counter_->set(std::nullopt, in_nic);
+  }
   void count(uint64_t amount) override { counter_->add(amount); }
   void count_error() override { counter_->add_failure(1); }
   int open_ops(const char *name, uint64_t, void **ops) override {
@@ -48,8 +53,11 @@ class NicCounter final : public sdk::CntrStore {
   NicCounter(Domain &domain, std::unique_ptr<Counter> counter)
       : domain_(domain), counter_(std::move(counter)) {}
 
+  static constexpr uint64_t kMostFailures = 127;  // that the NIC counts: 7 bits
+
   Domain &domain_;
   std::unique_ptr<Counter> counter_;
+  uint64_t beyond_ = 0;  // what an application has set above that
 };
 
 }  // namespace weft::cxi
