@@ -58,9 +58,9 @@ Result<std::unique_ptr<Neighbours>> Neighbours::open(const std::string &folder, 
 }
 
 Neighbours::~Neighbours() {
-  if (process_ == ::getpid()) settle();
+  if (!mark_.is_child()) settle();
   for (const std::unique_ptr<Link> &link : links_) link->stream.end();
-  if (!own_name_.empty() && process_ == ::getpid()) ::unlink(own_name_.c_str());
+  if (!own_name_.empty() && !mark_.is_child()) ::unlink(own_name_.c_str());
 }
 
 Result<void> Neighbours::listen() {
@@ -78,7 +78,6 @@ Result<void> Neighbours::listen() {
       ::listen(listener_.get(), kBacklog) != 0)
     return fail(errno, "cxi: the NIC's socket %s: %s", path.c_str(), strerror(errno));
   own_name_ = path;
-  process_ = ::getpid();
   epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event) != 0)
     return fail(errno, "cxi: epoll_ctl: %s", strerror(errno));
@@ -195,6 +194,7 @@ void Neighbours::mark(Link &link) {
 }
 
 Rc Neighbours::send(const Packet &packet) {
+  if (mark_.is_child()) return Rc::kUndeliverable;
   Rc why;
   Link *const link = link_to(packet, why);
   if (link == nullptr) return why;
@@ -217,6 +217,7 @@ void Neighbours::step_back() {
 }
 
 void Neighbours::poll_once(Answers answers) {
+  if (mark_.is_child()) return;
   const std::unique_lock polling(polling_, std::try_to_lock);
   if (!polling.owns_lock()) return step_back();
   over_.clear();
@@ -278,6 +279,7 @@ void Neighbours::poll_all() {
 
 // Who finds the door locked leaves its output to whoever is inside, and who leaves looks for it.
 void Neighbours::push() {
+  if (mark_.is_child()) return;
   while (has_marked_.load(std::memory_order_seq_cst)) {
     const std::unique_lock polling(polling_, std::try_to_lock);
     if (!polling.owns_lock()) return;

@@ -37,6 +37,7 @@
 #include <vector>
 
 #include "plugins/cxi/soft/engine.h"
+#include "plugins/cxi/soft/fork_mark.h"
 #include "plugins/cxi/soft/hosts.h"
 #include "plugins/cxi/soft/link.h"
 #include "plugins/cxi/soft/outside.h"
@@ -135,7 +136,7 @@ class Neighbours final : public Outside, private Hosts::User {
   static constexpr unsigned kDoorBits = 16;
   static constexpr uint32_t kDoorMask = (1u << kDoorBits) - 1;
   uint32_t door_ = 0;
-  pid_t process_ = -1;  // a forked child leaves the socket alone
+  const ForkMark mark_;  // a forked child leaves the sockets alone
 
   std::mutex polling_;
   // ---- of whoever polls ----

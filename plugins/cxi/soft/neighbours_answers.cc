@@ -91,7 +91,7 @@ void Neighbours::take_along(Link &link) {
 }
 
 void Neighbours::settle() {
-  if (!has_late_.load(std::memory_order_acquire)) return;
+  if (!has_late_.load(std::memory_order_acquire) || mark_.is_child()) return;
   const std::unique_lock polling(polling_, std::try_to_lock);
   if (!polling.owns_lock()) return;  // whoever is inside has just begun, or writes them
   over_.clear();

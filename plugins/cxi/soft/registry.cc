@@ -68,7 +68,7 @@ Result<std::unique_ptr<Registry>> Registry::open(const std::string &folder, Nid 
 }
 
 Registry::~Registry() {
-  if (self_ != RegistryFile::kSlots && process_ == uint32_t(::getpid())) {
+  if (self_ != RegistryFile::kSlots && !mark_.is_child()) {
     const FileLock lock(*this);
     file_->clear(self_);
   }
@@ -136,6 +136,8 @@ void Registry::set_door(uint32_t door) {
 }
 
 Result<Pid> Registry::claim(Vni vni, Pid pid) {
+  if (mark_.is_child())
+    return fail(FI_EOPNOTSUPP, "the NIC is of the process that forked: open the domain anew");
   const FileLock lock(*this);
   // A second round, when those that were killed have lost what they had.
   for (const bool last : {false, true}) {
@@ -172,6 +174,7 @@ Result<Pid> Registry::claim(Vni vni, Pid pid) {
 }
 
 void Registry::release(Vni vni, Pid pid) {
+  if (mark_.is_child()) return;
   const FileLock lock(*this);
   for (RegistryFile::Claim &claim : file_->claims)
     if (RegistryFile::slot_of(claim) == self_ &&
@@ -234,6 +237,7 @@ bool Registry::try_to_take(uint32_t index, size_t i) {
 }
 
 bool Registry::take(uint32_t slot, Resource resource) {
+  if (mark_.is_child()) return false;
   if (try_to_take(slot, size_t(resource))) return true;
   // A killed process may have them. To look costs too much for each of many failures.
   if (failures_.fetch_add(1, std::memory_order_relaxed) % kFailuresPerReclaim != 0) return false;
@@ -245,6 +249,7 @@ bool Registry::take(uint32_t slot, Resource resource) {
 }
 
 void Registry::give(uint32_t index, Resource resource) {
+  if (mark_.is_child()) return;
   const auto i = size_t(resource);
   RegistryFile::Slot &slot = file_->slots[index];
   slot.used[i].fetch_sub(1);
@@ -258,6 +263,7 @@ uint32_t Registry::used(Resource resource) const {
 }
 
 void Registry::count(uint32_t slot, Telemetry which) {
+  if (mark_.is_child()) return;
   std::atomic<uint64_t> &own = file_->slots[slot].counted[size_t(which)];
   own.store(own.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }

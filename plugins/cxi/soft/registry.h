@@ -33,6 +33,7 @@
 
 #include "plugins/cxi/nic/service.h"
 #include "plugins/cxi/nic/words.h"
+#include "plugins/cxi/soft/fork_mark.h"
 #include "plugins/cxi/soft/outside.h"
 
 namespace weft::cxi {
@@ -114,7 +115,8 @@ class Registry final : public Pool {
   mutable std::mutex mutex_;  // the file's lock is the process's, not the thread's
   sdk::UniqueFd fd_;
   RegistryFile *const file_;
-  uint32_t self_ = 0, process_ = 0;  // our slot, and who we are: a forked child is not
+  uint32_t self_ = 0, process_ = 0;  // our slot, and who we are
+  const ForkMark mark_;              // a forked child has no slot
   uint64_t start_time_ = 0;
   std::atomic<uint32_t> failures_{0};
 };

@@ -15,7 +15,7 @@ class Registry::Share final : public Pool {
  public:
   Share(Registry &registry, uint32_t slot) : registry_(registry), slot_(slot) {}
   ~Share() override {
-    if (registry_.process_ != uint32_t(::getpid())) return;  // the parent's
+    if (registry_.mark_.is_child()) return;
     const FileLock lock(registry_);
     registry_.file_->clear(slot_);
   }
