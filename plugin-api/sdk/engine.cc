@@ -154,7 +154,8 @@ void Engine::flush_dirty() {
 void Engine::count_read(bool found) {
   if (found) {
     empty_reads_.store(0, std::memory_order_relaxed);
-  } else if (empty_reads_.fetch_add(1, std::memory_order_relaxed) >= yield_after_) {
+  } else if (empty_reads_.fetch_add(1, std::memory_order_relaxed) + 1 >= yield_after_) {
+    empty_reads_.store(0, std::memory_order_relaxed);
     ::sched_yield();
   }
 }

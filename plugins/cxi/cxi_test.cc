@@ -482,6 +482,8 @@ class CxiRnr : public ::testing::Test {
     Options options = with(FI_RMA | FI_ATOMIC | FI_MULTI_RECV | FI_SOURCE);
     options.protocol = FI_PROTO_CXI_RNR;
     net = std::make_unique<Net>(2, options);
+    uint64_t microseconds = 20'000'000;  // on a machine that has no time for us
+    must(fi_set_val((*net)[0].ep.fid(), FI_OPT_CXI_SET_RNR_MAX_RETRY_TIME, &microseconds));
   }
   void send(std::vector<uint8_t> &out, uint64_t tag = 1) {
     net->post([&] {

@@ -2,11 +2,13 @@
 #include "plugins/cxi/soft/devices.h"
 
 #include <arpa/inet.h>
+#include <pthread.h>
 #include <sys/random.h>
 #include <unistd.h>
 #include <weft/runtime_dir.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <utility>
 
@@ -54,14 +56,17 @@ struct SoftDevices::Process {
   bool has_thread = false;
 };
 
-// A process that ends without closing anything has acknowledged what it has received.
-class SoftDevices::Farewell {
+// What happens to the process: one that ends without closing anything has acknowledged what it has
+// received. While it forks, the threads of the NICs hold still, so that the child finds no lock that
+// nobody gives back.
+class SoftDevices::Lifetime {
  public:
-  static Farewell &own() {
-    static Farewell farewell;
-    return farewell;
+  static Lifetime &own() {
+    static Lifetime lifetime;
+    return lifetime;
   }
-  ~Farewell() {
+  ~Lifetime() {
+    known = nullptr;
     for (const auto &[process, id] : all_)
       if (const auto living = process.lock(); living != nullptr && id == ::getpid())
         living->neighbours->settle();
@@ -73,9 +78,39 @@ class SoftDevices::Farewell {
   }
 
  private:
+  Lifetime() {
+    known = this;
+    ::pthread_atfork(
+        [] {
+          if (known != nullptr) known.load()->hold();
+        },
+        [] {
+          if (known != nullptr) known.load()->go_on();
+        },
+        [] {
+          if (known != nullptr) known.load()->go_on();
+        });
+  }
+  void hold() {
+    mutex_.lock();
+    for (const auto &[process, id] : all_)
+      if (auto living = process.lock(); living != nullptr && id == ::getpid()) {
+        living->neighbours->hold();
+        held_.push_back(std::move(living));
+      }
+  }
+  void go_on() {
+    const auto held = std::exchange(held_, {});
+    for (const auto &process : held) process->neighbours->go_on();
+    mutex_.unlock();
+  }
+
+  static std::atomic<Lifetime *> known;
   std::mutex mutex_;
   std::vector<std::pair<std::weak_ptr<Process>, pid_t>> all_;
+  std::vector<std::shared_ptr<Process>> held_;  // during a fork
 };
+std::atomic<SoftDevices::Lifetime *> SoftDevices::Lifetime::known{nullptr};
 
 class SoftDevices::Shared {
  public:
@@ -198,7 +233,7 @@ Result<std::shared_ptr<SoftDevices::Process>> SoftDevices::Shared::process() {
   known = std::make_shared<Process>(std::move(made));
   if (options_.has_thread) WEFT_CHECK(known->progress.start());
   known->has_thread = options_.has_thread;
-  if (options_.has_thread) Farewell::own().add(known);
+  if (options_.has_thread) Lifetime::own().add(known);
   process_ = known;
   process_id_ = ::getpid();
   return known;

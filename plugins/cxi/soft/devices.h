@@ -48,7 +48,7 @@ class SoftDevices final : public Devices {
  private:
   class SoftDevice;
   struct Process;
-  class Farewell;
+  class Lifetime;
   class Shared;  // with the devices that were opened
   SoftDevices(std::vector<DeviceFacts> facts, const SoftOptions &options);
 

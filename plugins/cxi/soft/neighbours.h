@@ -71,6 +71,15 @@ class Neighbours final : public Outside, private Hosts::User {
   void push();
   // Writes acknowledgements that wait.
   void settle();
+  // Nothing moves in between, by no thread: while the process forks.
+  void hold() {
+    polling_.lock();
+    engine_.lock.lock();
+  }
+  void go_on() {
+    engine_.lock.unlock();
+    polling_.unlock();
+  }
   // Readable when a neighbour has something for poll(). What this process sends leaves with its own
   // next poll().
   int wait_fd() const { return epoll_.get(); }
