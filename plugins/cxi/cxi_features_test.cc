@@ -194,6 +194,9 @@ TEST(CxiMessages, LongOnesOfEachKindHaveNumbersOfTheirOwn) {
 // The NIC in software has no page of its own, so what a child or its parent copies on writing
 // misleads it not; a child opens anew. The variables are of HPE's library.
 TEST(CxiFork, ParentAndChildGoTheirWays) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer does not let a child of fork() start threads";
+#endif
   if (!in_fresh_process({"CXI_FORK_SAFE=1", "CXI_FORK_SAFE_HP=1"})) return;
   Net net(2, with(FI_RMA));
   std::vector<uint64_t> window(1024);

@@ -101,6 +101,9 @@ TEST(CxiFork, AChildThatClosesAll) {
 
 // It gets a NIC of its own.
 TEST(CxiFork, AChildThatOpensItsOwn) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer does not let a child of fork() start threads";
+#endif
   if (!in_fresh_process()) return;
   run([](Net &, fi_addr_t) {
     Net own(2);

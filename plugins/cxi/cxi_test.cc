@@ -605,6 +605,10 @@ TEST(CxiProcesses, AKilledOwnerLosesItsPid) {
 
 // The target computes: nobody polls for it but the thread of its NIC.
 TEST(CxiProcesses, ASleepingProcessIsReadWrittenAndCounted) {
+#ifdef __SANITIZE_THREAD__
+  if (std::getenv("FI_CXI_LIBCXI") != nullptr)
+    GTEST_SKIP() << "a word of another process says that the double's thread has written";
+#endif
   if (!in_fresh_process()) return;
   Child child([&](int socket) {
     uint64_t window[8] = {5};
