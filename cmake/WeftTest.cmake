@@ -211,3 +211,13 @@ function(weft_finish_programs)
   endwhile()
   add_custom_target(programs DEPENDS ${programs})
 endfunction()
+
+# weft_own_nics(TEST): a conformance test over cxi has NICs of its own. Tests that run at the same time would share those of a folder:
+# one would get the PID that another one has just given back, and messages for it.
+function(weft_own_nics test)
+  string(REGEX REPLACE "conformance_rdm_|_test[.]cxi$" "" name ${test})  # short: sockets lie there
+  set(folder ${CMAKE_BINARY_DIR}/cxi/run-${name})
+  file(MAKE_DIRECTORY ${folder})
+  file(CHMOD ${folder} PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+  set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT WEFT_RUNTIME_DIR=${folder})
+endfunction()
