@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/cxi/soft/neighbours.h"
 
-#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -19,8 +18,7 @@ namespace weft::cxi {
 namespace {
 
 constexpr int kBacklog = 1024, kEvents = 64;
-constexpr unsigned kHotLooks = 8;       // at those that spoke last, before it is the turn of all
-constexpr unsigned kTriesOfATurn = 16;  // of a thread that another one keeps from it
+constexpr unsigned kHotLooks = 8;    // at those that spoke last, before it is the turn of all
 constexpr unsigned kOtherLooks = 3;  // at the last one, before it is the turn of the one before it
 
 Result<sockaddr_un> address_of(const std::string &path) {
@@ -210,16 +208,10 @@ void Neighbours::poll(Answers answers) {
   push();
 }
 
-// Another thread does it. With more threads than processors that thread may have none.
-void Neighbours::step_back() {
-  thread_local unsigned tries = 0;
-  if (++tries % kTriesOfATurn == 0) ::sched_yield();
-}
-
 void Neighbours::poll_once(Answers answers) {
   if (mark_.is_child()) return;
   const std::unique_lock polling(polling_, std::try_to_lock);
-  if (!polling.owns_lock()) return step_back();
+  if (!polling.owns_lock()) return;
   over_.clear();
   answers_ = answers;
   note_progress();

@@ -108,7 +108,6 @@ class Neighbours final : public Outside, private Hosts::User {
   Link *far_link(uint32_t own, const Packet &packet);
   Link *add(sdk::UniqueFd fd, const std::string &name);
   void mark(Link &link);
-  void step_back();
   void poll_once(Answers answers);
   void accept_all();
   bool poll_hot();  // false: all are to be looked at
