@@ -26,6 +26,7 @@ Av::Av(DomainContext &domain, uint32_t addr_format, uint32_t native, const fi_av
       map_(raw(attr.type) == FI_AV_MAP),
       async_(attr.flags & FI_EVENT),
       read_only_(attr.flags & FI_READ),
+      symmetric_(attr.flags & FI_SYMMETRIC),
       only_ids_(attr.flags & FI_AV_USER_ID),
       index_mask_(attr.rx_ctx_bits == 0 ? ~fi_addr_t(0) : ~fi_addr_t(0) >> attr.rx_ctx_bits),
       rx_ctx_shift_(64 - unsigned(attr.rx_ctx_bits == 0 ? 1 : attr.rx_ctx_bits)),

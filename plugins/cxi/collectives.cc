@@ -57,8 +57,24 @@ Told told(Failure failure) {
 }
 
 Told told_of_join(Failure failure) {
-  if (failure == Failure::kGone) return {FI_ENOTCONN, FI_CXI_ERRNO_JOIN_FAIL_RDMA};
-  return {told(failure).err, FI_CXI_ERRNO_JOIN_OTHER};
+  switch (failure) {
+    case Failure::kGone:
+      return {FI_ENOTCONN, FI_CXI_ERRNO_JOIN_FAIL_RDMA};
+    case Failure::kManagerFailed:
+      return {FI_ECONNREFUSED, FI_CXI_ERRNO_JOIN_CURL_FAILED};
+    case Failure::kManagerLate:
+      return {FI_ETIMEDOUT, FI_CXI_ERRNO_JOIN_CURL_TIMEOUT};
+    case Failure::kManagerRefused:
+      return {FI_EACCES, FI_CXI_ERRNO_JOIN_SERVER_ERR};
+    case Failure::kAddressInUse:
+      return {FI_EADDRINUSE, FI_CXI_ERRNO_JOIN_MCAST_INUSE};
+    case Failure::kAddressInvalid:
+      return {FI_EADDRNOTAVAIL, FI_CXI_ERRNO_JOIN_MCAST_INVALID};
+    case Failure::kTreeRootInvalid:
+      return {FI_EADDRNOTAVAIL, FI_CXI_ERRNO_JOIN_HWROOT_INVALID};
+    default:
+      return {told(failure).err, FI_CXI_ERRNO_JOIN_OTHER};
+  }
 }
 
 }  // namespace
@@ -132,6 +148,7 @@ void Collectives::close() {
   events_.reset();
   protocol_.reset();
   buffers_.reset();
+  manager_.reset();
   messages_.clear();
 }
 
@@ -154,6 +171,7 @@ Result<fid_mc *> Collectives::join(sdk::Av &av, const fi_collective_addr &addres
                 "reductions and reductions to all");
   bool by_rank = false;
   WEFT_TRY(GroupPlace place, place_of(av, *set, by_rank));
+  if (place.asks) WEFT_CHECK(open_manager());
   auto *const group =
       new (std::nothrow) CollectiveGroup(endpoint_, set->members(), by_rank, context);
   if (group == nullptr) return fail(FI_ENOMEM, "no memory for a group");
@@ -190,6 +208,7 @@ Result<GroupPlace> Collectives::place_of(sdk::Av &av, const sdk::AvSet &set, boo
   std::ranges::copy(bytes, reinterpret_cast<uint8_t *>(&key));
   switch (sdk::raw(key.keytype)) {
     case COMM_KEY_NONE:
+      place.asks = !settings_.manager.url.empty() && members > 1;
       break;
     case COMM_KEY_UNICAST:
       place.root = key.ucast.hwroot_idx;
@@ -234,7 +253,53 @@ Result<void> Collectives::find_own_rank(GroupPlace &place) const {
   return {};
 }
 
+// Only a root asks, but the settings of all members must be good.
+Result<void> Collectives::open_manager() {
+  if (settings_.manager.job.empty() || settings_.manager.token.empty())
+    return fail(FI_EINVAL,
+                "FI_CXI_COLL_FABRIC_MGR_URL is set: so must be FI_CXI_COLL_JOB_ID and "
+                "FI_CXI_COLL_MCAST_TOKEN, for the fabric manager");
+  if (manager_ != nullptr) return {};
+  WEFT_TRY(manager_, FabricManager::open(endpoint_.instance(), settings_.manager, engine_, *this));
+  return {};
+}
+
+void Collectives::ask_manager(uint64_t id) {
+  Group *const group = protocol_->find(id);
+  if (group == nullptr) return;
+  std::vector<Nid> members;
+  for (const uint64_t peer : group->place().peers) members.push_back(Nid(peer >> kPidBits));
+  manager_->ask(id, members, ports_.profile.vni);
+}
+
+void Collectives::on_manager_answer(const FabricManager::Answer &answer) {
+  const auto found = groups_.find(answer.group);
+  Failure failure = answer.failure;
+  if (failure == Failure::kNone && found != groups_.end()) {
+    const Group &group = *protocol_->find(answer.group);
+    if (std::ranges::any_of(groups_,
+                            [&](const auto &one) { return one.second->address == answer.address; }))
+      failure = Failure::kAddressInUse;
+    else if (std::ranges::none_of(group.place().peers, [&](uint64_t peer) {
+               return Nid(peer >> kPidBits) == answer.root;
+             }))
+      failure = Failure::kTreeRootInvalid;
+    else if (group.state() == Group::State::kJoining)
+      found->second->address = answer.address;
+  }
+  if (failure != Failure::kNone) {
+    protocol_->on_no_address(answer.group, failure);
+  } else {
+    protocol_->on_address(sdk::now_ns(), answer.group, answer.address);
+  }
+  const bool is_used = found != groups_.end() && found->second->address == answer.address;
+  if (answer.failure == Failure::kNone && failure != Failure::kAddressInUse && !is_used)
+    manager_->give_back(answer.address);
+  look();
+}
+
 void Collectives::leave(CollectiveGroup &group) {
+  if (group.address) manager_->give_back(*group.address);
   protocol_->leave(group.id);
   look();
   groups_.erase(group.id);
@@ -254,7 +319,8 @@ void Collectives::look() {
   bool posted = false;
   for (;;) {
     protocol_->take_output(output_);
-    if (output_.packets.empty() && output_.ended.empty()) break;
+    if (output_.packets.empty() && output_.ended.empty() && output_.asking.empty()) break;
+    for (const uint64_t group : output_.asking) ask_manager(group);
     for (const GroupOutput::Sent &sent : output_.packets) {
       if (spare_.empty()) spare_.emplace_back();
       messages_.splice(messages_.end(), spare_, spare_.begin());
@@ -321,6 +387,7 @@ void Collectives::report(GroupOutput::Ended &one) {
 void Collectives::report_join(CollectiveGroup &group, Failure failure) {
   if (failure == Failure::kNone) {
     counters_.groups_joined.add();
+    if (protocol_->find(group.id)->address()) counters_.groups_with_addresses.add();
     endpoint_.eq()->push(FI_JOIN_COMPLETE, group.base(), 0);
     return;
   }

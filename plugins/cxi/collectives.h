@@ -66,8 +66,9 @@ class CollectiveGroup final : public sdk::Object<CollectiveGroup, fid_mc> {
 
   CxiEndpoint &endpoint;
   const std::vector<fi_addr_t> members;
-  const bool by_rank;  // COMM_KEY_RANK
-  uint64_t id = 0;     // of its Group
+  const bool by_rank;               // COMM_KEY_RANK
+  uint64_t id = 0;                  // of its Group
+  std::optional<uint32_t> address;  // of multicast, that is to be given back
   Operation operations[Group::kWindow];
 
  private:
@@ -87,7 +88,7 @@ struct CollectiveCall {
   void *context = nullptr;
 };
 
-class Collectives final : private sdk::Handler {
+class Collectives final : private sdk::Handler, private FabricManager::User {
  public:
   // fi_addr_t of groups are kGroupBase plus a number.
   static constexpr fi_addr_t kGroupBase = UINT64_C(1) << 62;
@@ -126,6 +127,9 @@ class Collectives final : private sdk::Handler {
   void report(GroupOutput::Ended &one);
   bool put_result(void *to, const uint8_t *bytes, size_t count) const;
   void report_join(CollectiveGroup &group, Failure failure);
+  Result<void> open_manager();
+  void ask_manager(uint64_t id);
+  void on_manager_answer(const FabricManager::Answer &answer) override;
   void post(Message &message);
   void on_arrived(const Event &event);
   void on_refused(const Event &event);
@@ -146,6 +150,7 @@ class Collectives final : private sdk::Handler {
   std::unique_ptr<Portal> portal_;
   std::unique_ptr<Buffers> buffers_;
   std::unique_ptr<Groups> protocol_;
+  std::unique_ptr<FabricManager> manager_;        // from the first group that needs it
   uint64_t link_at_ = 0;                          // when buffers are offered to the NIC again
   std::map<uint64_t, CollectiveGroup *> groups_;  // by the numbers of the protocol
   std::list<Message> messages_, spare_;

@@ -40,6 +40,8 @@ struct Counters : sdk::CounterSet {
   Counter deferred{*this, "deferred",
                    "operations and counters that wait, or waited, for a counter"};
   Counter groups_joined{*this, "groups_joined", "groups for collective operations, joined here"};
+  Counter groups_with_addresses{*this, "groups_with_addresses",
+                                "of those, the ones with a multicast address of a fabric manager"};
   Counter collectives{*this, "collectives", "collective operations that have ended well here"};
   Counter collectives_failed{*this, "collectives_failed",
                              "collective operations that have failed here"};

@@ -288,14 +288,6 @@ TEST_F(CxiAlias, HasATrafficClassOfItsOwn) {
   must(fi_close(&alias->fid));
 }
 
-TEST(CxiVector, MayBeSymmetric) {
-  Options options = with(FI_SOURCE);
-  options.av_type = FI_AV_TABLE;
-  options.av_flags = FI_SYMMETRIC;
-  Net net(3, options);
-  for (size_t i = 0; i < 3; ++i) net.exchange(i, (i + 1) % 3);
-}
-
 TEST_F(CxiAlias, AnEndpointHasTheClassThatWasAskedFor) {
   const Info info = ask([](fi_info &hints) { hints.tx_attr->tclass = FI_TC_LOW_LATENCY; });
   ASSERT_TRUE(info);

@@ -280,14 +280,14 @@ TEST(CxiVariables, ANumberOfProcessesThatIsNoneIsTold) {
 // ---- what has no effect ----
 
 TEST(CxiVariables, WhatOnlyTheHardwareFollowsIsTaken) {
-  if (!in_fresh_process(
-          {"FI_CXI_ATS=1", "FI_CXI_ATS_MLOCK_MODE=off", "FI_CXI_LLRING_MODE=always",
-           "FI_CXI_CQ_POLICY=always", "FI_CXI_DISABLE_EQ_HUGETLB=1", "FI_CXI_DISABLE_CQ_HUGETLB=1",
-           "FI_CXI_DISABLE_HOST_REGISTER=1", "FI_CXI_DISABLE_HMEM_DEV_REGISTER=1",
-           "FI_CXI_FORCE_ZE_HMEM_SUPPORT=1", "FI_CXI_DISABLE_DMABUF_CUDA=1",
-           "FI_CXI_DISABLE_DMABUF_ROCR=1", "FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD=1",
-           "FI_CXI_MSG_LOSSLESS=1", "FI_CXI_TELEMETRY_RGID=3", "FI_CXI_COLL_USE_DMA_PUT=1",
-           "FI_CXI_COLL_FABRIC_MGR_URL=https://fabric.example/", "FI_LOG_LEVEL=warn"}))
+  if (!in_fresh_process({"FI_CXI_ATS=1", "FI_CXI_ATS_MLOCK_MODE=off", "FI_CXI_LLRING_MODE=always",
+                         "FI_CXI_CQ_POLICY=always", "FI_CXI_DISABLE_EQ_HUGETLB=1",
+                         "FI_CXI_DISABLE_CQ_HUGETLB=1", "FI_CXI_DISABLE_HOST_REGISTER=1",
+                         "FI_CXI_DISABLE_HMEM_DEV_REGISTER=1", "FI_CXI_FORCE_ZE_HMEM_SUPPORT=1",
+                         "FI_CXI_DISABLE_DMABUF_CUDA=1", "FI_CXI_DISABLE_DMABUF_ROCR=1",
+                         "FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD=1", "FI_CXI_MSG_LOSSLESS=1",
+                         "FI_CXI_TELEMETRY_RGID=3", "FI_CXI_COLL_USE_DMA_PUT=1",
+                         "FI_LOG_LEVEL=warn"}))
     return;
   testing::internal::CaptureStderr();
   Net net(2);

@@ -324,7 +324,7 @@ int CxiEndpoint::compare_atomicvalid(enum fi_datatype datatype, enum fi_op op, s
 // A peer wrote to a region, with remote CQ data.
 void CxiEndpoint::on_remote_data(const Event &event) {
   report_remote_write(event.mlength, event.header_data,
-                      sources_.number_of(Peer::of(event.initiator, event.vni)));
+                      sources_.number_of(sources_.sender_of(event.initiator, event.vni)));
 }
 
 size_t CxiEndpoint::list_unexpected(fi_cq_tagged_entry *entries, size_t count, fi_addr_t *sources,

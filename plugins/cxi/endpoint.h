@@ -173,6 +173,7 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   bool may_wait() override;
 
   // sdk::AvUser
+  void name_ourselves(uint32_t rank);
   void on_av_removed(uint32_t index) override;
   void on_av_inserted(uint32_t index, const sdk::Address &address) override;
 
@@ -183,6 +184,7 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   Pid wanted_pid_;
   Ports ports_;
   Sources sources_;
+  uint32_t rank_ = sdk::Av::kNone;  // our own, FI_SYMMETRIC
   Transmit transmit_;
   Inbox inbox_;
   Control control_;

@@ -272,6 +272,7 @@ Result<void> CxiEndpoint::enable() {
     return opened;
   }
   av()->add_user(*this, true);
+  name_ourselves(sources_.rank_of_peer(ports_.self(), 0));
   set_enabled();
   domain_.engine().add_poller(*this);
   for (Region *const region : regions_)
@@ -330,13 +331,23 @@ bool CxiEndpoint::may_wait() {
 
 // ---- the address vector ----
 
+// `rank`: our index in symmetric vectors, or kNone.
+void CxiEndpoint::name_ourselves(uint32_t rank) {
+  const Peer self = ports_.self();
+  rank_ = rank;
+  ports_.sender = rank != sdk::Av::kNone ? self.initiator_as(rank) : self.initiator();
+}
+
 void CxiEndpoint::on_av_removed(uint32_t index) {
+  if (index == rank_) name_ourselves(sources_.rank_of_peer(ports_.self(), index + 1));
   if (!sources_.wanted()) return;
   const auto address = av()->address(index);
   if (address) receiver().rename_source(index, sources_.on_removed(*address));
 }
 
 void CxiEndpoint::on_av_inserted(uint32_t index, const sdk::Address &address) {
+  if (sources_.by_rank() && index < rank_ && peer_of(address) == ports_.self() && index <= kMaxRank)
+    name_ourselves(index);
   if (const auto number = sources_.on_inserted(address)) receiver().rename_source(*number, index);
 }
 

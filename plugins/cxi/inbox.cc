@@ -151,7 +151,9 @@ bool Inbox::append(sdk::Receive &receive) {
                              (receive.tagged ? receive.ignore & protocol_.tag_mask() : 0)};
   if (receive.source != sdk::Matcher::kAnySource) {
     const auto address = receiver_.av->address(receive.source);
-    if (address) entry.match_id = peer_of(*address).initiator();
+    if (address)
+      entry.match_id = sources_.by_rank() ? peer_of(*address).initiator_as(receive.source)
+                                          : peer_of(*address).initiator();
   }
   entry.op_put = entry.manage_local = true;
   entry.link_disable = entry.unlink_disable = true;
@@ -248,17 +250,38 @@ uint64_t Inbox::key_of(uint16_t buffer_id, Nid nid, Pid pid, uint8_t id) {
   return uint64_t{buffer_id} << 40 | uint64_t{id} << 32 | uint64_t{nid} << kPidBits | pid;
 }
 
+// Of two events one may come from a sender nowhere: the NIC knows where it is, and says so in the
+// other. The first that waits for such a one is it.
+Inbox::Incoming *Inbox::known_rendezvous(uint64_t key, const Peer &peer) {
+  for (auto [one, end] = rendezvous_.equal_range(key); one != end; ++one)
+    if (one->second->sender.peer == peer) return one->second;
+  constexpr uint64_t kNid = uint64_t{kMaxNid} << kPidBits;
+  for (auto one = rendezvous_.begin(); one != rendezvous_.end(); ++one) {
+    Incoming &other = *one->second;
+    const bool is_other = peer.is_nowhere() ? !other.known : other.sender.peer.is_nowhere();
+    if (!is_other || (other.key | kNid) != (key | kNid)) continue;
+    if (!peer.is_nowhere()) {
+      rendezvous_.erase(one);
+      other.key = key;
+      other.sender.peer = peer;
+      rendezvous_.emplace(key, &other);
+    }
+    return &other;
+  }
+  return nullptr;
+}
+
 // A message of a slot. What is known of a rendezvous comes by several events, in any order.
-Inbox::Incoming &Inbox::incoming(Slot &slot, const Event &event, const Peer &peer) {
+Inbox::Incoming &Inbox::incoming(Slot &slot, const Event &event, const Sender &sender) {
+  const Peer &peer = sender.peer;
   const bool is_rendezvous = event.rendezvous && event.rc == Rc::kOk;
   const uint64_t key =
       is_rendezvous ? key_of(id_of(slot), peer.nid, peer.pid, event.rendezvous_id) : 0;
   if (is_rendezvous)
-    for (auto [one, end] = rendezvous_.equal_range(key); one != end; ++one)
-      if (one->second->peer == peer) return *one->second;
+    if (Incoming *const message = known_rendezvous(key, peer)) return *message;
   Incoming &message = *incoming_.take();
   message = {
-      .slot = &slot, .key = key, .peer = peer, .begun = !is_rendezvous, .done = !is_rendezvous};
+      .slot = &slot, .key = key, .sender = sender, .begun = !is_rendezvous, .done = !is_rendezvous};
   message.is_rendezvous = is_rendezvous;
   if (is_rendezvous) rendezvous_.emplace(key, &message);
   ++slot.users;
@@ -267,7 +290,9 @@ Inbox::Incoming &Inbox::incoming(Slot &slot, const Event &event, const Peer &pee
 }
 
 Inbox::Incoming &Inbox::describe(Slot &slot, const Event &event) {
-  Incoming &message = incoming(slot, event, Peer::of(event.initiator, event.vni));
+  const Sender sender = sources_.sender_of(event.initiator, event.vni);
+  Incoming &message = incoming(slot, event, sender);
+  message.sender.rank = sender.rank;
   message.bits = event.match_bits;
   message.data = event.header_data;
   message.first = event.mlength;
@@ -278,11 +303,12 @@ Inbox::Incoming &Inbox::describe(Slot &slot, const Event &event) {
   return message;
 }
 
-sdk::Message Inbox::message_of(const Peer &peer, uint64_t bits, uint64_t data, uint64_t length) {
+sdk::Message Inbox::message_of(const Sender &sender, uint64_t bits, uint64_t data,
+                               uint64_t length) {
   const bool has_data = (bits & protocol_.has_data) != 0;
   return {.tagged = (bits & protocol_.tagged) != 0,
           .has_data = has_data,
-          .source = sources_.number_of(peer),
+          .source = sources_.number_of(sender),
           .tag = protocol_.tag_of(bits),
           .data = has_data ? data : 0,
           .length = length};
@@ -361,7 +387,7 @@ void Inbox::on_taken(const Event &event) {
   message.landed = event.mlength == 0 || landed_.erase(event.start) != 0;
   if (!message.landed) awaited_[event.start] = &message;
   if (!event.rendezvous && event.match_bits & kMatchComplete)
-    tell_matched(message.peer, event.match_bits);
+    tell_matched(message.sender.peer, event.match_bits);
   advance(message);
 }
 
@@ -372,7 +398,7 @@ void Inbox::advance(Incoming &message) {
 
 void Inbox::finish(Incoming &message) {
   if (message.slot != nullptr) return finish_in_slot(message);
-  const sdk::Message about = message_of(message.peer, message.bits, message.data, message.length);
+  const sdk::Message about = message_of(message.sender, message.bits, message.data, message.length);
   sdk::Receive &receive = *message.receive;
   const Rc rc = message.rc;
   const size_t received = rc == Rc::kOk ? message.first + message.read : 0;
@@ -396,7 +422,7 @@ void Inbox::finish_in_slot(Incoming &message) {
   }
   const uint64_t read = message.reads_all ? takes - std::min(takes, first) : message.read;
   const size_t received = message.rc == Rc::kOk ? size_t(first + read) : 0;
-  const sdk::Message about = message_of(message.peer, message.bits, message.data, message.length);
+  const sdk::Message about = message_of(message.sender, message.bits, message.data, message.length);
   const int err = errno_of(message.rc);
   slot.taken += takes;
   if (message.unlinks) {

@@ -103,7 +103,7 @@ class Inbox final : private sdk::Handler {
     Slot *slot = nullptr;             // null: software has matched it
     sdk::Receive *receive = nullptr;  // of those
     uint64_t key = 0;                 // of a rendezvous
-    Peer peer;
+    Sender sender;
     uint64_t bits = 0, data = 0;
     uint64_t saved = 0;              // where its first bytes are, if it came too early
     uint64_t at = 0;                 // in the slot's memory
@@ -119,7 +119,7 @@ class Inbox final : private sdk::Handler {
     Memory window;  // into memory of a device
   };
   struct Saved : sdk::Unexpected {
-    Peer peer;
+    Sender sender;
     uint64_t bits = 0, start = 0, remote_offset = 0;
     uint32_t first = 0;
     uint8_t rendezvous_id = 0;
@@ -164,12 +164,13 @@ class Inbox final : private sdk::Handler {
   static uint64_t key_of(uint16_t buffer_id, Nid nid, Pid pid, uint8_t id);
   void on_read_by_nic(const Event &event);
   void forget_rendezvous(const Incoming &message);
-  Incoming &incoming(Slot &slot, const Event &event, const Peer &peer);
+  Incoming &incoming(Slot &slot, const Event &event, const Sender &sender);
+  Incoming *known_rendezvous(uint64_t key, const Peer &peer);
   Incoming &describe(Slot &slot, const Event &event);
   void advance(Incoming &message);
   void finish(Incoming &message);
   void finish_in_slot(Incoming &message);
-  sdk::Message message_of(const Peer &peer, uint64_t bits, uint64_t data, uint64_t length);
+  sdk::Message message_of(const Sender &sender, uint64_t bits, uint64_t data, uint64_t length);
   void save(Saved &message, uint64_t data, uint64_t length);
   void start_delivery(Saved &message, sdk::Receive &receive);
   void drop(Saved &message);

@@ -13,7 +13,7 @@ void Inbox::on_rendezvous(const Event &event) {
   // Here the initiator is the NIC and the PID.
   const Peer peer{
       .nid = event.initiator >> 12, .pid = Pid(event.initiator & kAnyPid), .vni = event.vni};
-  Incoming &message = incoming(slot, event, peer);
+  Incoming &message = incoming(slot, event, {.peer = peer});
   message.begun = true;
   if (!event.get_issued) {
     const uint64_t at = event.start - slot.start;
@@ -76,7 +76,7 @@ void Inbox::forget_rendezvous(const Incoming &message) {
 void Inbox::read_rest(Incoming &message, uint64_t remote_offset, uint8_t id) {
   Transfer &get = message.get;
   get.op = Op::kGet;
-  get.to = {message.peer.nid, message.peer.pid, kRendezvousIndex};
+  get.to = {message.sender.peer.nid, message.sender.peer.pid, kRendezvousIndex};
   get.memory = message.slot != nullptr      ? memory_of(*message.slot)
                : message.window.number != 0 ? message.window
                                             : ports_.all;
@@ -91,7 +91,7 @@ void Inbox::read_rest(Incoming &message, uint64_t remote_offset, uint8_t id) {
 
 void Inbox::post_gets() {
   bool posted = false;
-  while (!gets_.empty() && queue_.post(gets_.front()->get, gets_.front()->peer.vni) == 0) {
+  while (!gets_.empty() && queue_.post(gets_.front()->get, gets_.front()->sender.peer.vni) == 0) {
     gets_.pop_front();
     posted = true;
   }

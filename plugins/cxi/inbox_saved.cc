@@ -45,7 +45,7 @@ void Inbox::on_request(const Event &event) {
     RequestHeader header;
     std::memcpy(&header, bytes, sizeof header);
     Saved &saved = *saved_.take();
-    saved.peer = Peer::of(header.initiator, header.vni);
+    saved.sender = sources_.sender_of(header.initiator, header.vni);
     saved.bits = header.match_bits;
     saved.start = event.start + event.head;
     saved.first = event.mlength - event.head;
@@ -68,7 +68,7 @@ void Inbox::on_collected(const Event &event) {
   counters_.messages_collected.add();
   --waiting_;
   Saved &saved = *saved_.take();
-  saved.peer = Peer::of(event.initiator, event.vni);
+  saved.sender = sources_.sender_of(event.initiator, event.vni);
   saved.bits = event.match_bits;
   saved.start = event.start;
   saved.first = event.mlength;
@@ -84,14 +84,15 @@ void Inbox::on_collected(const Event &event) {
 }
 
 void Inbox::save(Saved &saved, uint64_t data, uint64_t length) {
-  saved.message = message_of(saved.peer, saved.bits, data, length);
+  saved.message = message_of(saved.sender, saved.bits, data, length);
   if (sdk::Receive *const receive = receiver_.match(saved.message)) return deliver(saved, *receive);
   receiver_.save(saved);
 }
 
 void Inbox::deliver(sdk::Unexpected &message, sdk::Receive &receive) {
   auto &saved = static_cast<Saved &>(message);
-  if (!saved.is_rendezvous && saved.bits & kMatchComplete) tell_matched(saved.peer, saved.bits);
+  if (!saved.is_rendezvous && saved.bits & kMatchComplete)
+    tell_matched(saved.sender.peer, saved.bits);
   if (saved.landed) return start_delivery(saved, receive);
   saved.receive = &receive;
 }
@@ -111,7 +112,7 @@ void Inbox::start_delivery(Saved &saved, sdk::Receive &receive) {
   }
   Incoming &message = *incoming_.take();
   message = {.receive = &receive,
-             .peer = saved.peer,
+             .sender = saved.sender,
              .bits = saved.bits,
              .data = about.data,
              .first = uint32_t(first),
@@ -140,14 +141,14 @@ void Inbox::discard(sdk::Unexpected &message) {
   if (events_ != nullptr && saved.is_rendezvous) {
     Transfer get;
     get.op = Op::kGet;
-    get.to = {saved.peer.nid, saved.peer.pid, kRendezvousIndex};
+    get.to = {saved.sender.peer.nid, saved.sender.peer.pid, kRendezvousIndex};
     get.match_bits = read_bits(saved.rendezvous_id, saved.bits);
     get.remote_offset = saved.remote_offset;
     get.initiator = ports_.initiator;
-    if (queue_.post(get, saved.peer.vni) == 0) queue_.flush();
+    if (queue_.post(get, saved.sender.peer.vni) == 0) queue_.flush();
   }
   if (events_ != nullptr && !saved.is_rendezvous && saved.bits & kMatchComplete)
-    tell_matched(saved.peer, saved.bits);
+    tell_matched(saved.sender.peer, saved.bits);
   if (saved.landed) release(saved.start, saved.first, saved.is_requested);
   saved_.give(&saved);
 }

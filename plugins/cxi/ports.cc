@@ -25,7 +25,7 @@ Result<void> Ports::claim(const std::vector<Vni> &vnis, Pid pid) {
     }
     if (done) {
       endpoints = std::move(claimed);
-      initiator = Peer{nid, this->pid()}.initiator();
+      initiator = sender = Peer{nid, this->pid()}.initiator();
       return {};
     }
     if (claimed.empty() || pid != kAnyPid || done.error().code != FI_EADDRINUSE) return done;

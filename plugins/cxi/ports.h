@@ -33,13 +33,19 @@ struct Peer {
   Vni vni = 0;
 
   constexpr uint64_t key() const { return uint64_t{vni} << 32 | uint64_t{nid} << kPidBits | pid; }
-  // As events name it.
+  // As events name it, if they do it by its NIC (words.h: is_logical()).
   static constexpr Peer of(uint32_t initiator, Vni vni) {
     return {.nid = initiator & kMatchAnyEp & kMaxNid,
             .pid = Pid(initiator >> kMatchEpBits),
             .vni = vni};
   }
+  // Of a sender whose rank says nothing: no NIC has this number.
+  static constexpr Peer nowhere(Pid pid, Vni vni) {
+    return {.nid = kMaxNid, .pid = pid, .vni = vni};
+  }
+  constexpr bool is_nowhere() const { return nid == kMaxNid; }
   constexpr uint32_t initiator() const { return match_id(pid, nid); }
+  constexpr uint32_t initiator_as(uint32_t rank) const { return match_id(pid, kLogical | rank); }
   constexpr Peer in(Vni other) const { return {.nid = nid, .pid = pid, .vni = other}; }
   bool operator==(const Peer &) const = default;
 };
@@ -51,13 +57,15 @@ struct Ports {
   Nid nid = 0;
   Profile profile;                                   // that queues begin with
   std::vector<std::unique_ptr<Endpoint>> endpoints;  // one for each VNI
-  uint32_t initiator = 0;                            // how peers know us
+  uint32_t initiator = 0;                            // how peers know us,
+  uint32_t sender = 0;  // and as whom we send to applications: FI_SYMMETRIC has us send our rank
   bool counts_successes_alone = false;
 
   // Takes a PID that is free in all of the VNIs. FI_EADDRINUSE: there is none, or not `pid`.
   Result<void> claim(const std::vector<Vni> &vnis, Pid pid);
   bool has_pid() const { return !endpoints.empty(); }
   Pid pid() const { return endpoints.front()->pid(); }
+  Peer self() const { return {.nid = nid, .pid = pid()}; }  // in no VNI
   bool is_in(Vni vni) const;
   Result<void> map(Portal &portal, Index index) const;  // in all of the VNIs
 };

@@ -116,9 +116,14 @@ inline constexpr weft_param kAll[] = {
                    "microseconds after which a collective operation, or joining, fails though all "
                    "members are there; 0: never",
                    0, 3'600'000'000),
-    sdk::string_param("coll_fabric_mgr_url", nullptr,
-                      "who gives multicast addresses to groups on the hardware's fabric; members "
-                      "in software need none"),
+    sdk::string_param(
+        "coll_fabric_mgr_url", nullptr,
+        "the URL of the fabric manager's REST API, which gives each group a multicast "
+        "address; without it groups have none"),
+    sdk::string_param("coll_job_id", nullptr, "what the fabric manager knows this job by"),
+    sdk::string_param("coll_job_step_id", "0", "what it knows this step of the job by"),
+    sdk::string_param("coll_mcast_token", nullptr,
+                      "what the job shows the fabric manager, as a bearer token"),
     sdk::bool_param("coll_use_dma_put", "0",
                     "packets of groups are taken from memory, and not from the command"),
     sdk::bool_param("mr_match_events", "0",

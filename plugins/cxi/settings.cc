@@ -126,6 +126,11 @@ Result<Settings> CxiProvider::settings_of(const weft_instance *instance) {
   s.universe_size = universe_size(instance, s.universe_size);
   s.coll_timeout_ns = uint64_t(params.integer("coll_timeout_usec")) * 1000;
   s.coll_limit_ns = uint64_t(params.integer("coll_limit_usec")) * 1000;
+  s.manager = {.url = std::string(params.string("coll_fabric_mgr_url")),
+               .token = std::string(params.string("coll_mcast_token")),
+               .job = std::string(params.string("coll_job_id")),
+               .step = std::string(params.string("coll_job_step_id"))};
+  WEFT_CHECK(check_manager(s.manager, std::string(params.origin("coll_fabric_mgr_url"))));
   s.hmem = {.cuda = std::string(params.string("libcuda")),
             .direct = params.size("safe_devmem_copy_threshold")};
   s.disable_host_register = params.flag("disable_host_register");

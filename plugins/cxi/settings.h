@@ -17,6 +17,7 @@
 
 #include <weft/sdk/hmem.h>
 
+#include "plugins/cxi/fabric_manager.h"
 #include "plugins/cxi/soft/devices.h"
 
 namespace weft::cxi {
@@ -64,6 +65,7 @@ struct Settings {
 
   uint64_t coll_timeout_ns = 32'000'000;
   uint64_t coll_limit_ns = 0;  // 0: none
+  ManagerOptions manager;
 
   sdk::HmemOptions hmem;
   bool disable_host_register = false;

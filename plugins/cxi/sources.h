@@ -4,10 +4,11 @@
 // Example:
 //    // What the receiver calls the sender of a message.
 //    inline uint32_t name_of(Sources &sources, const Event &event) {
-//      return sources.number_of(Peer::of(event.initiator, event.vni));
+//      return sources.number_of(sources.sender_of(event.initiator, event.vni));
 //    }
 //
-// A sender that is not in the address vector has a number of its own until it is inserted. All
+// In symmetric address vectors (FI_SYMMETRIC) a sender names itself by its index there, and nobody
+// has to look for it. A sender that is not in the address vector has a number of its own until it is inserted. All
 // calls are with the engine's lock held. Not for where to send: peers are found by index.
 #ifndef WEFT_PLUGINS_CXI_SOURCES_H
 #define WEFT_PLUGINS_CXI_SOURCES_H
@@ -42,14 +43,32 @@ inline Peer peer_of(const sdk::Address &address) {
   return peer;
 }
 
+// Who sent something: where it is, and its index in the address vector, if it said that itself.
+struct Sender {
+  Peer peer;
+  uint32_t rank = sdk::Av::kNone;
+};
+
 class Sources {
  public:
   // `wanted`: somebody asks. Else all senders are unknown, which costs nothing.
   explicit Sources(bool wanted) : wanted_(wanted) {}
   void set_av(sdk::Av *av) { av_ = av; }
 
-  uint32_t number_of(const Peer &peer) {
-    if (!wanted_) return sdk::Matcher::kUnknownSource;
+  // A rank that the address vector does not have is that of a sender nowhere.
+  Sender sender_of(uint32_t initiator, Vni vni) const {
+    if (!is_logical(initiator)) return {.peer = Peer::of(initiator, vni)};
+    const uint32_t rank = rank_of(initiator);
+    const Pid pid = Pid(initiator >> kMatchEpBits);
+    const auto address = by_rank() ? av_->address(rank) : std::nullopt;
+    const Peer peer = address ? peer_of(*address).in(vni) : Peer::nowhere(pid, vni);
+    if (peer.pid != pid) return {.peer = Peer::nowhere(pid, vni)};
+    return {.peer = peer, .rank = address ? rank : sdk::Av::kNone};
+  }
+  uint32_t number_of(const Sender &sender) {
+    if (!wanted_ || sender.peer.is_nowhere()) return sdk::Matcher::kUnknownSource;
+    if (is_at(sender.rank, sender.peer)) return sender.rank;
+    const Peer &peer = sender.peer;
     if (is_last_known_ && peer == last_peer_) return last_;
     last_ = find(as_in_vector(peer));
     last_peer_ = peer;
@@ -82,6 +101,15 @@ class Sources {
     return stranger(as_in_vector(peer_of(address)));
   }
   bool wanted() const { return wanted_; }
+  // FI_SYMMETRIC, in a table and without keys.
+  bool by_rank() const { return av_->is_symmetric() && !av_->is_map() && !av_->has_keys(); }
+
+  // The lowest rank of a peer from `rank` on; kNone: it has none, or ranks are not used.
+  uint32_t rank_of_peer(const Peer &peer, uint32_t rank) const {
+    for (; by_rank() && rank < av_->capacity() && rank <= kMaxRank; ++rank)
+      if (is_at(rank, peer)) return rank;
+    return sdk::Av::kNone;
+  }
 
  private:
   struct Stranger {
@@ -89,6 +117,12 @@ class Sources {
     uint32_t number = 0;
   };
 
+  // It may have been removed since it was named.
+  bool is_at(uint32_t rank, const Peer &peer) const {
+    if (rank == sdk::Av::kNone) return false;
+    const auto address = av_->address(rank);
+    return address && peer_of(*address) == peer.in(0);
+  }
   // Without keys, no address has a VNI.
   Peer as_in_vector(const Peer &peer) const { return av_->has_keys() ? peer : peer.in(0); }
   uint32_t find(const Peer &peer) {

@@ -145,7 +145,7 @@ Transmit::Op *Transmit::take() {
   op->transfer = Transfer{};
   op->transfer.eq = events_.get();
   op->transfer.user_ptr = reinterpret_cast<uintptr_t>(op);
-  op->transfer.initiator = ports_.initiator;
+  op->transfer.initiator = ports_.sender;
   return op;
 }
 

@@ -76,14 +76,26 @@ void Group::consider_join(uint64_t now) {
   if (!begun_ || state_ != State::kJoining || asked_ ||
       std::ranges::any_of(children_, [](const Neighbour &child) { return child.id == 0; }))
     return;
-  if (is_root()) return set_joined(now);
+  if (is_root() && !place_.asks) return set_joined(now);
   asked_ = true;
+  if (is_root()) return output_.asking.push_back(id_);
   send(parent_, GroupPacketType::kJoin);
+}
+
+void Group::on_address(uint64_t now, uint32_t address) {
+  if (state_ != State::kJoining) return;
+  address_ = address;
+  set_joined(now);
+}
+
+void Group::on_no_address(Failure why) {
+  if (state_ == State::kJoining) fail_join(why);
 }
 
 void Group::set_joined(uint64_t now) {
   state_ = State::kJoined;
-  for (const Neighbour &child : children_) send(child, GroupPacketType::kJoined);
+  for (const Neighbour &child : children_)
+    send(child, GroupPacketType::kJoined, address_ ? *address_ + uint64_t{1} : 0);
   output_.ended.push_back({id_, true, 0, {}});
   had_news(now);
 }
@@ -173,8 +185,10 @@ void Group::leave() {
 
 void Group::on_packet(uint64_t now, const GroupPacket &packet) {
   if (packet.type == GroupPacketType::kJoined) {
-    if (state_ != State::kJoining || !asked_ || packet.from_rank != parent_.rank) return;
+    if (state_ != State::kJoining || !asked_ || is_root() || packet.from_rank != parent_.rank)
+      return;
     parent_.id = packet.from;
+    if (packet.sequence != 0) address_ = uint32_t(packet.sequence - 1);
     return set_joined(now);
   }
   Neighbour *const from = packet.type == GroupPacketType::kAbort &&
@@ -248,7 +262,7 @@ void Group::for_awaited(F look) {
   if (state_ == State::kJoining) {
     for (Neighbour &child : children_)
       if (child.id == 0) look(child);
-    if (asked_) look(parent_);
+    if (asked_ && !is_root()) look(parent_);
     return;
   }
   uint32_t children = 0;

@@ -17,7 +17,8 @@
 // same result. Packets may come in any order.
 //
 // Joining is the same, with nothing to add: kJoin goes up when the part of the tree below is
-// complete, kJoined comes down.
+// complete, kJoined comes down. Where a fabric manager gives groups multicast addresses, the root asks
+// it for one first (GroupOutput::asking), and kJoined has it.
 //
 // Who waits in vain asks those that it waits for (kProbe) after `timeout`, again and again. A
 // member that only takes its time is waited for. If one is gone, or has left, the operation cannot
@@ -31,6 +32,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "plugins/cxi/collective/group_packet.h"
@@ -57,6 +59,7 @@ struct GroupOutput {
   };
   std::vector<Sent> packets;
   std::vector<Ended> ended;
+  std::vector<uint64_t> asking;  // groups that wait for on_address() or on_no_address()
 };
 
 // Who is in a group, and which of them this is.
@@ -64,6 +67,7 @@ struct GroupPlace {
   std::vector<uint64_t> peers;  // by rank
   uint32_t rank = 0, root = 0;
   uint64_t membership = 0;  // the same number at all members
+  bool asks = false;        // for a multicast address
   bool discards = false;    // drops the packets of operations (COMM_KEY_RANK)
 };
 
@@ -84,11 +88,17 @@ class Group {
   // Operations before this one have ended well, those from it on have not.
   uint64_t ended_well() const { return std::min(first_unfinished_, broken_from_); }
 
+  // None: the group has no multicast address.
+  std::optional<uint32_t> address() const { return address_; }
+
   void begin(uint64_t now);
   bool lacks_child(uint32_t rank) const;
   // A child's kJoin is for this group.
   void adopt(uint64_t now, uint32_t rank, uint64_t id);
   bool has_neighbour(uint64_t id) const;
+  // What the root asked for.
+  void on_address(uint64_t now, uint32_t address);
+  void on_no_address(Failure why);
 
   // 0; -FI_EAGAIN: kWindow operations are under way, or it has not joined yet; -FI_ENOTCONN: a
   // member is gone.
@@ -146,6 +156,7 @@ class Group {
   GroupOutput &output_;
   State state_ = State::kJoining;
   bool begun_ = false, asked_ = false;
+  std::optional<uint32_t> address_;
   Neighbour parent_;
   std::vector<Neighbour> children_;
   Slot slots_[kWindow];

@@ -68,7 +68,7 @@ std::optional<GroupPacket> GroupPacket::parse(std::span<const uint8_t> bytes) {
   for (Partial::Word &word : packet.partial.words) word.bits = reader.get<uint64_t>();
   if (packet.type < GroupPacketType::kJoin || packet.type > GroupPacketType::kProbe ||
       !is_known(packet.partial.opcode) || packet.partial.bytes > kMaxOperand ||
-      packet.partial.failure > Failure::kCanceled || packet.partial.top > Repsum::kMaxTop)
+      packet.partial.failure > Failure::kLast || packet.partial.top > Repsum::kMaxTop)
     return std::nullopt;
   return packet;
 }

@@ -38,8 +38,10 @@ struct GroupPacket {
   uint32_t from_rank = 0, to_rank = 0;
   uint64_t from = 0, to = 0;
   uint64_t membership = 0;  // kJoin: of which group
-  uint64_t sequence = 0;    // of an operation; kJoin: the one that it comes after (groups.h)
-  Partial partial;          // kUp, kDown; kAbort: why
+  // Of an operation; kJoin: the one that it comes after (groups.h); kJoined: the group's multicast
+  // address plus one, or 0 without one.
+  uint64_t sequence = 0;
+  Partial partial;  // kUp, kDown; kAbort: why
 
   Bytes bytes() const;
   static std::optional<GroupPacket> parse(std::span<const uint8_t> bytes);

@@ -49,6 +49,14 @@ Group *Groups::find(uint64_t id) {
   return found != groups_.end() ? found->second.get() : nullptr;
 }
 
+void Groups::on_address(uint64_t now, uint64_t id, uint32_t address) {
+  if (Group *const group = find(id)) group->on_address(now, address);
+}
+
+void Groups::on_no_address(uint64_t id, Failure why) {
+  if (Group *const group = find(id)) group->on_no_address(why);
+}
+
 // ---- packets ----
 
 void Groups::on_packet(uint64_t now, uint64_t peer, const GroupPacket &packet) {
@@ -176,6 +184,7 @@ uint64_t Groups::predecessor_of(const Group &group) const {
 void Groups::take_output(GroupOutput &output) {
   output.packets.clear();
   output.ended.clear();
+  output.asking.clear();
   for (GroupOutput::Sent &sent : output_.packets) {
     if (sent.packet.type != GroupPacketType::kJoin) continue;
     const Group *const group = find(sent.packet.from);

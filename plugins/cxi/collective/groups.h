@@ -44,6 +44,9 @@ class Groups {
   Group *find(uint64_t id);
   bool empty() const { return groups_.empty(); }
 
+  // What GroupOutput::asking asked for; the group may have been left.
+  void on_address(uint64_t now, uint64_t id, uint32_t address);
+  void on_no_address(uint64_t id, Failure why);
   void on_packet(uint64_t now, uint64_t peer, const GroupPacket &packet);
   void on_reached(const GroupPacket &packet);
   void on_lost(uint64_t now, const GroupPacket &packet);

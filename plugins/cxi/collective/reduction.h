@@ -60,6 +60,14 @@ enum class Failure : uint8_t {
   kGone,      // a member is gone
   kTimeout,   // FI_CXI_COLL_LIMIT_USEC
   kCanceled,  // by the member itself
+  // Of joining, where a fabric manager gives addresses.
+  kManagerFailed,  // no answer came
+  kManagerLate,
+  kManagerRefused,
+  kAddressInUse,
+  kAddressInvalid,
+  kTreeRootInvalid,
+  kLast = kTreeRootInvalid,
 };
 
 inline constexpr size_t kMaxOperand = 32;  // bytes

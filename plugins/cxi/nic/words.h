@@ -32,6 +32,14 @@ constexpr uint32_t match_id(uint32_t pid, uint32_t ep) {
   return pid << kMatchEpBits | ep;
 }
 constexpr uint32_t kMatchAnyEp = (1u << kMatchEpBits) - 1, kMatchAnyPid = kAnyPid;
+// The part below is a rank: how senders name themselves whose address vectors are symmetric.
+inline constexpr uint32_t kLogical = 1u << (kMatchEpBits - 1), kMaxRank = kLogical - 2;
+constexpr bool is_logical(uint32_t initiator) {
+  return (initiator & kLogical) != 0;
+}
+constexpr uint32_t rank_of(uint32_t initiator) {
+  return initiator & (kLogical - 1);
+}
 constexpr bool accepts(uint32_t wanted, uint32_t initiator) {
   const uint32_t differs = wanted ^ initiator;
   const bool any_pid = wanted >> kMatchEpBits == kMatchAnyPid;

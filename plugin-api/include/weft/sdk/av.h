@@ -135,6 +135,8 @@ class Av final : public Object<Av, fid_av> {
   void remove_user(AvUser &user);
   std::atomic<size_t> users{0};  // bound endpoints that are no AvUser (yet), and sets: also busy
   bool is_map() const { return map_; }
+  // FI_SYMMETRIC: all processes have these addresses, at the same indices.
+  bool is_symmetric() const { return symmetric_; }
   Engine &engine() { return *domain_.engine; }
 
   // ---- keys ----
@@ -260,6 +262,7 @@ class Av final : public Object<Av, fid_av> {
   const bool map_;        // FI_AV_MAP
   const bool async_;      // FI_EVENT
   const bool read_only_;  // FI_READ
+  const bool symmetric_;  // FI_SYMMETRIC
   const bool only_ids_;   // FI_AV_USER_ID: an entry without an id has no name in completions
   const fi_addr_t index_mask_;
   const unsigned rx_ctx_shift_;  // below 64
