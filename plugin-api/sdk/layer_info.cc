@@ -94,7 +94,7 @@ void offer_rdm(fi_info &info, const RdmOffer &offer, const GetinfoQuery &query) 
       offered_progress(asked != nullptr ? asked->data_progress : FI_PROGRESS_UNSPEC);
   domain.resource_mgmt = FI_RM_ENABLED;
   domain.av_type = FI_AV_UNSPEC;
-  domain.caps = domain_caps | (kRdmReceiveCaps & FI_AV_USER_ID);
+  domain.caps = domain_caps | (kRdmReceiveCaps & (FI_AV_USER_ID | FI_PEER));
   domain.mode = 0;
   domain.max_ep_tx_ctx = 1;
   domain.max_ep_rx_ctx = 1;

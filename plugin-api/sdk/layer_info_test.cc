@@ -133,7 +133,7 @@ TEST(OfferRdm, AnEntryOfTheInnerProviderBecomesOneOfTheLayer) {
   EXPECT_EQ(entry.rx.size, 20u);
   EXPECT_EQ(entry.tx.inject_size, 30u);
   EXPECT_EQ(entry.tx.rma_iov_limit, 3u);
-  EXPECT_EQ(entry.domain.caps, uint64_t(FI_REMOTE_COMM | FI_AV_USER_ID));
+  EXPECT_EQ(entry.domain.caps, uint64_t(FI_REMOTE_COMM | FI_AV_USER_ID | FI_PEER));
   EXPECT_EQ(entry.domain.data_progress, FI_PROGRESS_MANUAL);
   EXPECT_EQ(entry.fabric.api_version, FI_VERSION(1, 9));
   // The layer decides about these.

@@ -25,7 +25,7 @@ Result<void> fill_software_info(fi_info &info, const IpPath &path, const Getinfo
 
   WEFT_CHECK(set_string(info.domain_attr->name, path.domain));
   fill_software_domain(*info.domain_attr, query, offer.mr_mode);
-  info.domain_attr->caps |= offer.receive_caps & FI_AV_USER_ID;
+  info.domain_attr->caps |= offer.receive_caps & (FI_AV_USER_ID | FI_PEER);
 
   WEFT_CHECK(set_string(info.fabric_attr->name, path.fabric));
   info.fabric_attr->prov_version = offer.version;

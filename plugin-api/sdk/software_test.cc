@@ -70,16 +70,16 @@ TEST(Software, SetsLimitsOfThePathAndTheOffer) {
       << "the protocol sets them";
 }
 
-// FI_AV_USER_ID of the receives is a capability of the domain too.
-TEST(Software, UserIdsAreADomainCapabilityToo) {
+// FI_AV_USER_ID and FI_PEER of the receives are capabilities of the domain too.
+TEST(Software, UserIdsAndPeersAreDomainCapabilitiesToo) {
   Entry entry;
   const IpPath path{"eth0", "10.1.0.0/16", SockAddr::any(AF_INET), {}, 1500};
-  const uint64_t receive = kReceive | FI_AV_USER_ID;
+  const uint64_t receive = kReceive | FI_AV_USER_ID | FI_PEER;
   ASSERT_TRUE(fill_software_info(
       entry.info, path, {},
       {.type = FI_EP_RDM, .version = 1, .transmit_caps = kTransmit, .receive_caps = receive}));
-  EXPECT_EQ(entry.domain.caps, uint64_t(FI_LOCAL_COMM | FI_REMOTE_COMM | FI_AV_USER_ID));
-  EXPECT_EQ(entry.info.caps & FI_AV_USER_ID, uint64_t(FI_AV_USER_ID));
+  EXPECT_EQ(entry.domain.caps, uint64_t(FI_LOCAL_COMM | FI_REMOTE_COMM | FI_AV_USER_ID | FI_PEER));
+  EXPECT_EQ(entry.info.caps & receive, receive);
 }
 
 TEST(Software, TakesTheProgressOfTheHints) {

@@ -37,7 +37,6 @@ struct Refusal {
 };
 constexpr Refusal kRefused[] = {
     {"FI_COLLECTIVE", "the layer coll is over another layer only where a user says so"},
-    {"FI_PEER", "there is no fi_peer yet"},
 };
 
 struct Set {

@@ -198,17 +198,20 @@ class OwnerSrx {
   int live_ = 0;
 };
 
-constexpr uint64_t kCaps = FI_MSG | FI_TAGGED | FI_SOURCE | FI_DIRECTED_RECV;
+constexpr uint64_t kCaps = FI_MSG | FI_TAGGED | FI_SOURCE | FI_DIRECTED_RECV | FI_PEER;
 constexpr size_t kHere = 0, kPeer = 1;
 
 class RdmPeer : public ::testing::Test {
  protected:
   // An endpoint that reports its receives to the owner, and one that sends.
   void open(bool imports_receives, enum fi_progress progress = FI_PROGRESS_UNSPEC) {
+    covers("FI_PEER");
     Options options;
     options.caps = kCaps;
     options.progress = progress;
+    if (!find_info(options)) GTEST_SKIP() << "fi_getinfo offers no FI_PEER";
     plain_ = options;
+    plain_.caps = kCaps & ~FI_PEER;
     options.rx_cq.flags = FI_PEER;
     options.rx_owner = &cq.context;
     options.shared_receive = imports_receives;
@@ -244,8 +247,21 @@ class RdmPeer : public ::testing::Test {
   std::optional<Net> net;
 };
 
+TEST_F(RdmPeer, IsACapabilityOfTheDomainToo) {
+  RDM_NEEDS(FI_PEER);
+  const Info info = ask([](fi_info &hints) { hints.domain_attr->caps = FI_PEER; });
+  ASSERT_NE(info, nullptr);
+  EXPECT_NE(info->domain_attr->caps & FI_PEER, 0u);
+  Options options;
+  options.caps = kCaps;
+  const Info asked = find_info(options), not_asked = find_info();
+  EXPECT_EQ(asked->caps & FI_PEER, uint64_t(FI_PEER));
+  EXPECT_EQ(not_asked->caps & FI_PEER, 0u) << "nobody asked";
+}
+
 TEST_F(RdmPeer, TheOwnersQueueAndCounterGetWhatArrives) {
   open(false);
+  if (IsSkipped()) return;
   uint64_t count = 0;
   for (size_t size : edges()) {
     SCOPED_TRACE(size);
@@ -273,6 +289,7 @@ TEST_F(RdmPeer, TheOwnersQueueAndCounterGetWhatArrives) {
 
 TEST_F(RdmPeer, TheOwnersQueueAndCounterGetErrors) {
   open(false);
+  if (IsSkipped()) return;
   std::vector<uint8_t> in(8), out = pattern(64, 1);
   must(fi_recv((*net)[kHere].ep, in.data(), 8, nullptr, FI_ADDR_UNSPEC, &in));
   send(out);
@@ -387,6 +404,7 @@ TEST_F(RdmPeer, TheOwnerPostsWhileThePeerMakesProgress) {
 
 TEST_F(RdmPeer, OpenCallsRefuseWhatIsNoOwner) {
   open(false);
+  if (IsSkipped()) return;
   Node &node = (*net)[kHere];
   fi_cq_attr cq_attr{};
   cq_attr.flags = FI_PEER;

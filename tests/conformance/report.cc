@@ -104,10 +104,10 @@ int main(int argc, char **argv) {
   if (info == nullptr) return 0;
 
   for (uint64_t caps :
-       {FI_MSG,        FI_TAGGED,     FI_RMA,           FI_ATOMIC,       FI_COLLECTIVE,
-        FI_MULTICAST,  FI_MULTI_RECV, FI_DIRECTED_RECV, FI_SOURCE,       FI_SOURCE_ERR,
-        FI_AV_USER_ID, FI_RMA_EVENT,  FI_RMA_PMEM,      FI_NAMED_RX_CTX, FI_TRIGGER,
-        FI_FENCE,      FI_HMEM,       FI_SHARED_AV,     FI_LOCAL_COMM,   FI_REMOTE_COMM}) {
+       {FI_MSG,        FI_TAGGED,        FI_RMA,     FI_ATOMIC,     FI_COLLECTIVE, FI_MULTICAST,
+        FI_MULTI_RECV, FI_DIRECTED_RECV, FI_SOURCE,  FI_SOURCE_ERR, FI_AV_USER_ID, FI_RMA_EVENT,
+        FI_RMA_PMEM,   FI_NAMED_RX_CTX,  FI_TRIGGER, FI_FENCE,      FI_HMEM,       FI_SHARED_AV,
+        FI_LOCAL_COMM, FI_REMOTE_COMM,   FI_PEER}) {
     uint64_t base = FI_MSG;
     if (caps == FI_SOURCE_ERR) base |= FI_SOURCE;
     if (caps & (FI_RMA_EVENT | FI_RMA_PMEM)) base |= FI_RMA;
