@@ -41,7 +41,8 @@ namespace weft::bench {
 
 struct PartyOptions {
   std::string provider = "tcp;ofi_rxm";
-  size_t queue = 2048;  // entries of the completion queue
+  uint64_t caps = FI_TAGGED;  // with FI_COLLECTIVE an endpoint has an event queue
+  size_t queue = 2048;        // entries of the completion queue
   double timeout = 60;
   uint64_t memory_mib = 2048;
   std::string json_file;
@@ -89,7 +90,7 @@ class Party {
   Party(const PartyOptions &options, uint32_t endpoints) : options_(options) {
     Info hints(fi_allocinfo());
     hints->ep_attr->type = FI_EP_RDM;
-    hints->caps = FI_TAGGED;
+    hints->caps = options.caps;
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
     hints->domain_attr->mr_mode =
         FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
@@ -120,18 +121,28 @@ class Party {
     fid_av *av = nullptr;
     Must("fi_av_open", fi_av_open(domain, &av_attr, &av, nullptr));
     av_.reset(av);
+    if ((options.caps & FI_COLLECTIVE) != 0) {
+      fi_eq_attr eq_attr = {};
+      eq_attr.wait_obj = FI_WAIT_NONE;
+      fid_eq *eq = nullptr;
+      Must("fi_eq_open", fi_eq_open(fabric, &eq_attr, &eq, nullptr));
+      eq_.reset(eq);
+    }
     for (uint32_t i = 0; i < endpoints; ++i) {
       fid_ep *ep = nullptr;
       Must("fi_endpoint", fi_endpoint(domain, found, &ep, nullptr));
       endpoints_.emplace_back(ep);
       Must("fi_ep_bind", fi_ep_bind(ep, &av->fid, 0));
       Must("fi_ep_bind", fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV));
+      if (eq_) Must("fi_ep_bind", fi_ep_bind(ep, &eq_->fid, 0));
       Must("fi_enable", fi_enable(ep));
       CheckMemory(options);
     }
   }
   fid_ep *ep(size_t i) { return endpoints_[i].get(); }
   fid_cq *cq() { return cq_.get(); }
+  fid_eq *eq() { return eq_.get(); }
+  fid_av *av() { return av_.get(); }
   std::string name() {
     std::string bytes(256, '\0');
     size_t length = bytes.size();
@@ -164,6 +175,7 @@ class Party {
     mr_.reset();
     endpoints_.clear();
     const double endpoints_s = Seconds(start);
+    eq_.reset();
     cq_.reset();
     av_.reset();
     domain_.reset();
@@ -178,6 +190,7 @@ class Party {
   Fid<fid_domain> domain_;
   Fid<fid_cq> cq_;
   Fid<fid_av> av_;
+  Fid<fid_eq> eq_;
   std::vector<char> memory_;
   Fid<fid_mr> mr_;
   std::vector<Fid<fid_ep>> endpoints_;

@@ -5,10 +5,7 @@
 // to do. The libfabric is the one that the loader finds (LD_LIBRARY_PATH). `bench/compare` runs it
 // beside stock (--suite ranks); the report has weft-bench's form.
 
-#include <absl/strings/numbers.h>
 #include <absl/strings/str_format.h>
-#include <absl/strings/str_split.h>
-#include <absl/strings/strip.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +21,7 @@
 #include "control.h"
 #include "fabric_node.h"
 #include "party.h"
+#include "timed_sizes.h"
 
 namespace weft::bench {
 namespace {
@@ -162,17 +160,6 @@ class Rank {
   uint64_t deadline_ = 0;
 };
 
-std::vector<size_t> ParseSizes(const std::string &text) {
-  std::vector<size_t> sizes;
-  for (const absl::string_view part : absl::StrSplit(absl::StripSuffix(text, ","), ',')) {
-    uint64_t size = 0;
-    if (!absl::SimpleAtoi(part, &size) || size < 1 || size > (64u << 20))
-      Fail("--sizes: '%s' is not a number of bytes from 1 to 67108864", part);
-    sizes.push_back(size);
-  }
-  return sizes;
-}
-
 void RunRank(const Options &options, Control &control, uint32_t me, size_t largest) {
   Rank rank(options, me, largest);
   const std::string name = rank.name();
@@ -213,7 +200,7 @@ int Main(int argc, char **argv) {
   app.add_flag("--no-yield", options.no_yield, "Ranks keep their core while they wait");
   CLI11_PARSE(app, argc, argv);
   signal(SIGPIPE, SIG_IGN);
-  const std::vector<size_t> sizes = ParseSizes(options.sizes);
+  const std::vector<size_t> sizes = ParseSizes(options.sizes, 1);
   const size_t largest = *std::max_element(sizes.begin(), sizes.end());
 
   std::vector<Child> ranks;
@@ -230,40 +217,21 @@ int Main(int argc, char **argv) {
   for (Child &rank : ranks) rank.control->Send({{"addresses", addresses}});
 
   json report = {{"program", "weft-patterns"}, {"format", 1},        {"provider", options.provider},
-                 {"ranks", options.ranks},     {"library", library}, {"peer_library", library},
-                 {"results", json::array()}};
+                 {"ranks", options.ranks},     {"library", library}, {"peer_library", library}};
   FILE *out = options.json_file == "-" ? stderr : stdout;
-  absl::FPrintF(out, "library: %s\n%s, %u ranks, %s\n%9s %10s %12s\n", library.value("path", "?"),
-                options.provider, options.ranks, options.test, "bytes", "rounds", "us");
-  for (const size_t size : sizes) {
-    // How long `iterations` take, by the slowest rank.
-    const auto run = [&](uint64_t iterations) {
-      for (Child &rank : ranks)
-        rank.control->Send({{"do", options.test}, {"size", size}, {"iterations", iterations}});
-      double seconds = 0;
-      for (Child &rank : ranks)
-        seconds =
-            std::max(seconds, rank.control->Receive(options.timeout).at("seconds").get<double>());
-      return seconds;
-    };
-    uint64_t iterations = 8;
-    double seconds = run(iterations);
-    while (seconds < options.seconds / 4) {
-      iterations *= 4;
-      seconds = run(iterations);
-    }
-    iterations = std::max<uint64_t>(
-        8, static_cast<uint64_t>(static_cast<double>(iterations) * options.seconds / seconds));
-    seconds = run(iterations);
-    const double us = seconds * 1e6 / static_cast<double>(iterations);
-    absl::FPrintF(out, "%9d %10d %12.2f\n", size, iterations, us);
-    report["results"].push_back({{"test", options.test},
-                                 {"size", size},
-                                 {"iterations", iterations},
-                                 {"value", us},
-                                 {"unit", "us"},
-                                 {"better", "lower"}});
-  }
+  absl::FPrintF(out, "library: %s\n%s, %u ranks, %s\n", library.value("path", "?"),
+                options.provider, options.ranks, options.test);
+  report["results"] = TimedSizes(
+      {.test = options.test, .sizes = sizes, .seconds = options.seconds, .out = out},
+      [&](size_t size, uint64_t iterations) {
+        for (Child &rank : ranks)
+          rank.control->Send({{"do", options.test}, {"size", size}, {"iterations", iterations}});
+        double seconds = 0;
+        for (Child &rank : ranks)
+          seconds =
+              std::max(seconds, rank.control->Receive(options.timeout).at("seconds").get<double>());
+        return seconds;
+      });
   for (Child &rank : ranks) rank.control->Send({{"do", "end"}});
   for (Child &rank : ranks) rank.Join(options.timeout);
   options.Write(report);
