@@ -58,6 +58,8 @@ struct StackSpec {  // from the application down to the wire
   std::string name;
   std::vector<StackElement> elements;
   Origin origin;
+  // FI_PROTO_... of a provider whose place it takes: who asks for that gets it. 0: of none.
+  uint32_t protocol = 0;
 };
 
 // One entry of providers.rank; all patterns given must match. Globs with * ? [..], but `subnet` is

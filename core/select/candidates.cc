@@ -159,6 +159,7 @@ class Maker {
   }
 
   void fill(Candidate &candidate, const StackSpec &spec) {
+    candidate.protocol = spec.protocol;
     if (fill(candidate, spec.elements, "", candidate.elements) == Filled::kRefused)
       candidate.name = spec.name;
   }

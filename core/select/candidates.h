@@ -46,6 +46,7 @@ struct Candidate {
   std::string name;  // prov_name: "tcp;ofi_rxm"; of an incomplete stack, its name in the policy
   std::vector<CandidateElement> elements;  // from the application down, with hooks
   bool only_by_name = false;               // only if a program or user asks for this name
+  uint32_t protocol = 0;                   // StackSpec::protocol
   size_t preference = kNoPreference;       // place in `use`
   std::string origin;            // what names it: "stack rdm", "FI_PROVIDER"; empty: nothing
   Stage stage = Stage::kPolicy;  // of the verdict

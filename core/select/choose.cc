@@ -110,6 +110,18 @@ std::optional<Refusal> Front::Impl::left_out(Slot &slot, const fi_info *hints) {
   return std::nullopt;
 }
 
+// What the stack itself is asked, if the program asks for the protocol of the provider whose place
+// the stack takes.
+InfoPtr Front::Impl::without_replaced_protocol(const Slot &slot, const fi_info *hints) {
+  const uint32_t replaced = slot.candidate.protocol;
+  if (replaced == FI_PROTO_UNSPEC || hints == nullptr || hints->ep_attr == nullptr ||
+      hints->ep_attr->protocol != replaced || hints->ep_attr->type == FI_EP_MSG)
+    return nullptr;
+  InfoPtr asked(dup_info(hints));
+  if (asked != nullptr) asked->ep_attr->protocol = FI_PROTO_UNSPEC;
+  return asked;
+}
+
 bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &record, Misses &misses,
                       std::vector<Found> &found) {
   const auto reject = [&](Stage stage, const std::string &reason, const std::string &remedy = {},
@@ -143,8 +155,10 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
 
   std::vector<std::string> reasons, refused;
   std::optional<Match> nearest;
+  const InfoPtr asked = without_replaced_protocol(slot, question.hints);
   auto offered = stack->getinfo(
-      question.version, question.node, question.service, question.flags, question.hints,
+      question.version, question.node, question.service, question.flags,
+      asked != nullptr ? asked.get() : question.hints,
       [&](const fi_info &, const Match &why) {
         if (std::find(reasons.begin(), reasons.end(), why.reason) == reasons.end())
           reasons.push_back(why.reason);
@@ -162,7 +176,10 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
     return false;
   }
   std::vector<InfoPtr> fitting;
-  for (fi_info *info : *offered) fitting.emplace_back(info);
+  for (fi_info *info : *offered) {
+    fitting.emplace_back(info);
+    if (asked != nullptr) info->ep_attr->protocol = slot.candidate.protocol;
+  }
   const size_t before = found.size();
   for (InfoPtr &info : fitting) {
     RuleOutcome outcome = judge_info(policy, built.units, place, *info);

@@ -191,6 +191,20 @@ TEST_F(FrontTest, AStackNotInUseCanBeAskedForByName) {
               ElementsAre("sockets eth0", "sockets docker0"));
 }
 
+// mercury asks so for what it calls ofi+sockets.
+TEST_F(FrontTest, AStackHasTheProtocolOfWhatItReplaces) {
+  Front &from = front();
+  for (const char *const name : {"sockets", "tcp"}) {
+    const InfoPtr hints = hints_for(FI_EP_UNSPEC, name);
+    hints->ep_attr->protocol = FI_PROTO_SOCK_TCP;
+    const bool replaces = std::string_view(name) == "sockets";
+    const InfoPtr found = ask(from, hints.get(), 0, replaces ? 0 : -FI_ENODATA);
+    if (replaces) EXPECT_EQ(found->ep_attr->protocol, uint32_t(FI_PROTO_SOCK_TCP));
+  }
+  const InfoPtr plain = ask(from, hints_for(FI_EP_UNSPEC, "sockets").get());
+  EXPECT_NE(plain->ep_attr->protocol, uint32_t(FI_PROTO_SOCK_TCP)) << "nobody asked";
+}
+
 TEST_F(FrontTest, AttributesOnlyOpensNothing) {
   TestFolder fresh;
   install(fresh);

@@ -326,9 +326,11 @@ class Merger {
 
 Policy load_policy(const PolicySources &sources) {
   Policy policy;
-  // A provider that stock libfabric dropped; programs still ask for it.
-  policy.stacks.push_back(
-      {"sockets", {{WEFT_KIND_PROVIDER, "tcp", false, {}, "built-in"}}, {"built-in"}});
+  // A provider that stock libfabric dropped; programs still ask for it, some of them by its protocol.
+  policy.stacks.push_back({"sockets",
+                           {{WEFT_KIND_PROVIDER, "tcp", false, {}, "built-in"}},
+                           {"built-in"},
+                           FI_PROTO_SOCK_TCP});
   Merger merger(policy, sources);
   for (const std::string &folder : sources.system_folders) {
     for (const std::string &path : drop_ins(folder, policy.diagnostics))
