@@ -82,7 +82,7 @@ Result<Av *> Av::open(DomainContext &domain, uint32_t addr_format, fi_av_attr *a
                                       .map_addr = map_addr,
                                       .read_only = av->read_only_}));
     WEFT_CHECK(av->synchronize());
-    if (map_addr == 0) map_addr = av->file_->map_addr();
+    if (map_addr == 0) map_addr = reinterpret_cast<uintptr_t>(av->file_->names());
   }
   WEFT_CHECK(av->publish(domain.fid));
   domain.children.fetch_add(1, std::memory_order_relaxed);
@@ -201,8 +201,7 @@ void Av::give_up(const Error &error) {
   WEFT_WARN(instance(), FI_LOG_AV,
             "%s; nothing can be inserted any more: close the vector and open it anew",
             error.text.c_str());
-  file_.reset();
-  lost_file_ = true;
+  damaged_file_ = std::move(file_);  // the application may still read the names
 }
 
 // Reads into the vector what other processes wrote. FI_EAGAIN: one of them is writing. Any other
@@ -214,6 +213,12 @@ Result<void> Av::synchronize() {
 }
 
 Result<void> Av::catch_up() {
+  // Users are told of each change, and may ask about others. They get what was read so far.
+  struct Reading {
+    bool &flag;
+    explicit Reading(bool &flag) : flag(flag) { flag = true; }
+    ~Reading() { flag = false; }
+  } const reading(catching_up_);
   WEFT_TRY(const AvFile::Counters counters, file_->counters());
   const uint32_t from = file_->rewritten() ? 0 : file_->seen_end();
   WEFT_CHECK(
@@ -228,7 +233,7 @@ Result<void> Av::catch_up() {
 }
 
 Result<void> Av::begin_writing() {
-  if (lost_file_)
+  if (damaged_file_ != nullptr)
     return fail(FI_EIO, "the shared address vector was found damaged before: close it");
   if (file_ == nullptr) return {};
   WEFT_CHECK(file_->lock(AvFile::kWrite));

@@ -206,7 +206,7 @@ int Av::add(const Address &address, const fi_addr_t *id, uint32_t &index) {
 
 // Every lookup of a shared vector begins with this.
 void Av::refresh() {
-  if (!file_->changed()) return;
+  if (catching_up_ || !file_->changed()) return;
   // FI_EAGAIN: another process writes for longer than a reader waits. The copy stays as it is until
   // the next call.
   if (const auto done = synchronize(); !done && done.error().code != FI_EAGAIN)

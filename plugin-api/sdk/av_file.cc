@@ -155,6 +155,7 @@ AvFile::~AvFile() {
     if (set_lock(fd_, kOpenByte, F_WRLCK) == 0 && is_named()) unlink(path_.c_str());
   }
   if (header_ != nullptr) munmap(header_, kHeaderSize);
+  if (names_ != nullptr) munmap(const_cast<fi_addr_t *>(names_), kNamesSize);
   ::close(fd_);
 }
 
@@ -203,7 +204,7 @@ Result<void> AvFile::initialize(const Settings &settings) {
   // Its pages are needed at once: where there is no room for them, a write to the mapping would end
   // the process.
   int error = ftruncate(fd_, 0) != 0 ? errno : posix_fallocate(fd_, 0, kHeaderSize);
-  if (error == 0 && fchmod(fd_, 0600) != 0) error = errno;
+  if (error == 0 && (ftruncate(fd_, kRecordsAt) != 0 || fchmod(fd_, 0600) != 0)) error = errno;
   if (error != 0)
     return fail(error, "shared address vector: cannot make %s: %s (see `df /dev/shm`)",
                 path_.c_str(), std::strerror(error));
@@ -216,8 +217,8 @@ Result<void> AvFile::initialize(const Settings &settings) {
   header_->version = kVersion;
   header_->addr_format = settings.addr_format;
   header_->native = settings.native;
-  header_->map_addr =
-      settings.map_addr != 0 ? settings.map_addr : reinterpret_cast<uintptr_t>(memory);
+  WEFT_CHECK(map_names(settings.map_addr));
+  header_->map_addr = reinterpret_cast<uintptr_t>(names_);
   if (error = set_lock(fd_, kOpenByte, F_RDLCK); error != 0)  // lets the others in
     return fail(error, "shared address vector: cannot lock %s: %s", path_.c_str(),
                 std::strerror(error));
@@ -226,7 +227,7 @@ Result<void> AvFile::initialize(const Settings &settings) {
 
 Result<void> AvFile::attach(const Settings &settings) {
   struct stat status;
-  if (fstat(fd_, &status) != 0 || status.st_size < off_t(kHeaderSize))
+  if (fstat(fd_, &status) != 0 || status.st_size < kRecordsAt)
     return fail(FI_EINVAL, "shared address vector: %s is too short for one: remove it",
                 path_.c_str());
   const int protection = settings.read_only ? PROT_READ : PROT_READ | PROT_WRITE;
@@ -247,6 +248,17 @@ Result<void> AvFile::attach(const Settings &settings) {
                 path_.c_str(), header_->addr_format, header_->native, settings.addr_format,
                 settings.native);
   WEFT_CHECK(counters());
+  return map_names(settings.map_addr != 0 ? settings.map_addr : header_->map_addr);
+}
+
+// Where possible at the same address in each process.
+Result<void> AvFile::map_names(uint64_t where) {
+  void *memory = mmap(reinterpret_cast<void *>(uintptr_t(where)), kNamesSize, PROT_READ, MAP_SHARED,
+                      fd_, kHeaderSize);
+  if (memory == MAP_FAILED)
+    return fail(errno, "shared address vector: cannot map %zu bytes of %s: %s (see `ulimit -v`)",
+                kNamesSize, path_.c_str(), std::strerror(errno));
+  names_ = static_cast<const fi_addr_t *>(memory);
   return {};
 }
 
@@ -311,7 +323,9 @@ Result<void> AvFile::read(
 
 Result<void> AvFile::write(uint32_t index, const std::optional<Address> &address) {
   const Record record = make_record(address);
-  const ssize_t put = pwrite(fd_, &record, record_size_, place_of(index));
+  const fi_addr_t name = address ? index : FI_ADDR_NOTAVAIL;
+  ssize_t put = pwrite(fd_, &name, sizeof name, off_t(kHeaderSize + index * sizeof name));
+  if (put == ssize_t(sizeof name)) put = pwrite(fd_, &record, record_size_, place_of(index));
   if (put != ssize_t(record_size_)) {
     const int error = put < 0 ? errno : ENOSPC;
     return fail(error, "shared address vector: cannot write to %s: %s (see `df /dev/shm`)",

@@ -2,6 +2,11 @@
 // AvFile: the file that the processes of a shared address vector have in common: fixed-size records
 // in /dev/shm, and two counters in the header that tell each process what it has not read yet.
 //
+// Between the header and the records stand the names: the fi_addr_t of each entry, in the order of
+// the indices, FI_ADDR_NOTAVAIL for one that was removed. Applications read them by
+// fi_av_attr.map_addr, so that a process need not be told what another one inserted. The names have
+// room for all entries that there can be; what was never written takes no memory.
+//
 // Example:
 //    weft::Result<void> set(const std::string &path, const Address &address) {
 //      WEFT_TRY(const auto file, AvFile::open({.path = path, .addr_format = FI_SOCKADDR_IN}));
@@ -39,6 +44,8 @@ class AvFile {
   // No shared vector has more entries; a file that claims more is damaged.
   static constexpr uint32_t kMaxEntries = 1u << 24;
   static constexpr size_t kHeaderSize = 4096;
+  static constexpr size_t kNamesSize = kMaxEntries * sizeof(fi_addr_t);
+  static constexpr off_t kRecordsAt = kHeaderSize + kNamesSize;
 
   struct Header {
     uint64_t magic;
@@ -46,7 +53,7 @@ class AvFile {
     uint32_t addr_format;
     uint32_t native;  // the format of the addresses; FI_SOCKADDR_IP: IPv4 and IPv6
     uint32_t reserved;
-    uint64_t map_addr;
+    uint64_t map_addr;              // where the first process has the names
     std::atomic<uint32_t> end;      // records written so far; never less
     std::atomic<uint32_t> changes;  // counts records that were written again
   };
@@ -61,13 +68,13 @@ class AvFile {
   static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(Record) == 48);
   static size_t record_size(uint32_t native);
   static constexpr uint64_t kMagic = UINT64_C(0x7661'7466'6577);  // "weftav"
-  static constexpr uint32_t kVersion = 2;
+  static constexpr uint32_t kVersion = 3;
 
   struct Settings {
     std::string path;
     uint32_t addr_format = FI_SOCKADDR;
     uint32_t native = FI_SOCKADDR_IP;
-    uint64_t map_addr = 0;   // for the process that makes the file
+    uint64_t map_addr = 0;   // where the names should be, if there is room
     bool read_only = false;  // FI_READ: never makes one
   };
   static Result<std::unique_ptr<AvFile>> open(const Settings &settings);
@@ -81,7 +88,8 @@ class AvFile {
   static Result<std::optional<Address>> parse(const Record &record, uint32_t native);
   static Record make_record(const std::optional<Address> &address);
 
-  uint64_t map_addr() const { return header_->map_addr; }
+  // The names, for reading; they stay until the file closes.
+  const fi_addr_t *names() const { return names_; }
 
   // Whether others wrote something since seen() was last called.
   bool changed() const {
@@ -121,10 +129,11 @@ class AvFile {
         native_(settings.native),
         record_size_(record_size(settings.native)) {}
   off_t place_of(uint32_t index) const {
-    return off_t(kHeaderSize + uint64_t(index) * record_size_);
+    return kRecordsAt + off_t(uint64_t(index) * record_size_);
   }
   Result<void> initialize(const Settings &settings);
   Result<void> attach(const Settings &settings);
+  Result<void> map_names(uint64_t where);
   bool is_named() const;
 
   const int fd_;
@@ -132,7 +141,8 @@ class AvFile {
   const uint32_t native_;
   const size_t record_size_;
   Header *header_ = nullptr;  // mapped; read-only for FI_READ
-  bool linked_ = false;       // shares the lock of kOpenByte
+  const fi_addr_t *names_ = nullptr;
+  bool linked_ = false;  // shares the lock of kOpenByte
   uint32_t seen_end_ = 0, seen_changes_ = 0;
   uint32_t written_end_ = 0;  // with the write lock held
   bool written_again_ = false;

@@ -100,6 +100,37 @@ TEST(AvShared, VectorsOfTheSameNameShareTheirEntries) {
   b.av->remove_user(user);
 }
 
+// Endpoints do so: the peer may be there at another index.
+TEST(AvShared, AUserThatIsToldOfARemovalMayLookForOthers) {
+  struct Curious final : AvUser {
+    explicit Curious(Av &av) : av(av) {}
+    void on_av_removed(uint32_t index) override {
+      const Address address = *av.address(index);
+      found.push_back(av.find(address));
+      other.push_back(av.index_of(3));
+    }
+    Av &av;
+    std::vector<uint32_t> found, other;
+  };
+  Name name;
+  Vector a(FI_SOCKADDR_IN, named(name.text)), b(FI_SOCKADDR_IN, named(name.text));
+  for (uint32_t i = 1; i <= 4; ++i) a.insert(v4(i));
+  EXPECT_EQ(b.find(v4(4)), 3u);
+  Curious user(*b.av);
+  {
+    Guard guard(b.domain.engine.lock());
+    b.av->add_user(user);
+  }
+  EXPECT_EQ(a.remove(0), 0);
+  EXPECT_EQ(a.remove(1), 0);
+  EXPECT_EQ(b.index_of(0), Av::kNone);
+  EXPECT_THAT(user.found, ElementsAre(0, 1));
+  EXPECT_THAT(user.other, ElementsAre(3, 3));
+  EXPECT_EQ(b.av->count(), 2u);
+  Guard guard(b.domain.engine.lock());
+  b.av->remove_user(user);
+}
+
 TEST(AvShared, TheLastVectorRemovesTheFile) {
   Name name;
   {
@@ -137,7 +168,7 @@ TEST(AvShared, AReadOnlyVectorSeesChangesAndMakesNone) {
   EXPECT_EQ(fi_av_set_user_id(b.c, 1, 99, 0), 0) << "identifiers are the process's own";
 }
 
-TEST(AvShared, AgreeOnMapAddr) {
+TEST(AvShared, SayWhereTheNamesAre) {
   Name name;
   TestDomain one, two;
   fi_av_attr attr = named(name.text), other = named(name.text), third = named(name.text);
@@ -145,7 +176,7 @@ TEST(AvShared, AgreeOnMapAddr) {
   ASSERT_EQ(open_av(one.context, FI_SOCKADDR_IN, &attr, &a, nullptr), 0);
   ASSERT_EQ(open_av(two.context, FI_SOCKADDR_IN, &other, &b, nullptr), 0);
   EXPECT_NE(attr.map_addr, nullptr);
-  EXPECT_EQ(attr.map_addr, other.map_addr);
+  EXPECT_NE(attr.map_addr, other.map_addr) << "each has the names, and there is one at each place";
   third.map_addr = &third;
   ASSERT_EQ(open_av(two.context, FI_SOCKADDR_IN, &third, &c, nullptr), 0);
   EXPECT_EQ(third.map_addr, &third);
@@ -155,6 +186,39 @@ TEST(AvShared, AgreeOnMapAddr) {
   ASSERT_EQ(open_av(one.context, FI_SOCKADDR_IN, &unnamed, &a, nullptr), 0);
   EXPECT_EQ(unnamed.map_addr, &third) << "ignored";
   EXPECT_EQ(fi_close(&a->fid), 0);
+}
+
+// A process reads there what another one inserted, before it calls anything.
+TEST(AvShared, TheNamesAreAtMapAddr) {
+  Name name;
+  fi_av_attr attr = named(name.text);
+  TestDomain domain;
+  fid_av *av = nullptr;
+  ASSERT_EQ(open_av(domain.context, FI_SOCKADDR_IN, &attr, &av, nullptr), 0);
+  const auto *names = static_cast<const volatile fi_addr_t *>(attr.map_addr);
+  Child child([&](Child &self) {
+    fi_av_attr mine = named(name.text, FI_READ);
+    TestDomain own;
+    fid_av *read = nullptr;
+    EXPECT_EQ(open_av(own.context, FI_SOCKADDR_IN, &mine, &read, nullptr), 0);
+    const auto *seen = static_cast<const volatile fi_addr_t *>(mine.map_addr);
+    self.tell();
+    if (!self.told()) _exit(2);
+    for (fi_addr_t i = 0; i < 1000; ++i) EXPECT_EQ(seen[i], i == 500 ? kNotAvailable : i);
+    EXPECT_EQ(fi_close(&read->fid), 0);
+  });
+  ASSERT_TRUE(child.told());
+  for (uint32_t i = 0; i < 1000; ++i) {
+    const sockaddr_in peer = v4(i + 1);
+    fi_addr_t out = 0;
+    ASSERT_EQ(fi_av_insert(av, &peer, 1, &out, 0, nullptr), 1);
+    EXPECT_EQ(names[i], out);
+  }
+  fi_addr_t gone = 500;
+  ASSERT_EQ(fi_av_remove(av, &gone, 1, 0), 0);
+  EXPECT_EQ(names[500], kNotAvailable);
+  child.tell();
+  EXPECT_EQ(fi_close(&av->fid), 0);
 }
 
 TEST(AvShared, NamesBelongToTheDomain) {
@@ -263,13 +327,14 @@ class Forged {
     header()->magic = AvFile::kMagic;
     header()->version = AvFile::kVersion;
     header()->addr_format = header()->native = FI_SOCKADDR_IN;
+    EXPECT_EQ(ftruncate(fd, AvFile::kRecordsAt), 0);
     flush();
   }
   ~Forged() { ::close(fd); }
   AvFile::Header *header() { return reinterpret_cast<AvFile::Header *>(page); }
   void flush() { EXPECT_EQ(pwrite(fd, page, sizeof page, 0), ssize_t(sizeof page)); }
   void record(uint32_t index, const AvFile::Record &record) {
-    EXPECT_EQ(pwrite(fd, &record, record_size, off_t(sizeof page + index * record_size)),
+    EXPECT_EQ(pwrite(fd, &record, record_size, AvFile::kRecordsAt + off_t(index * record_size)),
               ssize_t(record_size));
   }
   void good(uint32_t count) {
@@ -298,7 +363,7 @@ TEST(AvSharedHostile, InvalidHeadersAreRefused) {
   }
   {
     Forged file;
-    EXPECT_EQ(ftruncate(file.fd, 100), 0);
+    EXPECT_EQ(ftruncate(file.fd, AvFile::kRecordsAt - 1), 0);
     EXPECT_EQ(file.open(), -FI_EINVAL);
   }
   {
@@ -324,7 +389,7 @@ TEST(AvSharedHostile, InvalidHeadersAreRefused) {
     Forged file;
     file.header()->end = UINT32_MAX;
     file.flush();
-    EXPECT_EQ(ftruncate(file.fd, off_t(UINT32_MAX) * 24 + 4096), 0);
+    EXPECT_EQ(ftruncate(file.fd, AvFile::kRecordsAt + off_t(UINT32_MAX) * 24), 0);
     EXPECT_EQ(file.open(), -FI_EIO);
   }
 }
@@ -373,7 +438,7 @@ TEST(AvSharedHostile, LaterDamageLeavesTheEntriesThatWereRead) {
         break;
       case 3:  // cut, but for the header
         file.header()->changes = 7;
-        EXPECT_EQ(ftruncate(file.fd, off_t(AvFile::kHeaderSize + file.record_size)), 0);
+        EXPECT_EQ(ftruncate(file.fd, AvFile::kRecordsAt + off_t(file.record_size)), 0);
         break;
     }
     file.flush();
@@ -468,7 +533,7 @@ TEST(AvShared, AFullFileSystemLosesOnlyWhatDidNotFit) {
   rlimit before;
   getrlimit(RLIMIT_FSIZE, &before);
   rlimit now = before;
-  now.rlim_cur = AvFile::kHeaderSize + 2 * AvFile::record_size(FI_SOCKADDR_IN);
+  now.rlim_cur = AvFile::kRecordsAt + 2 * AvFile::record_size(FI_SOCKADDR_IN);
   setrlimit(RLIMIT_FSIZE, &now);
   const sockaddr_in peers[] = {v4(1), v4(2), v4(3)};
   fi_addr_t out[3];

@@ -46,7 +46,9 @@ GetinfoQuery inner_query(const InfoList &hints, const GetinfoQuery &outer) {
 }
 
 void offer_rdm(fi_info &info, const RdmOffer &offer, const GetinfoQuery &query) {
-  const uint64_t domain_caps = info.domain_attr->caps & (FI_LOCAL_COMM | FI_REMOTE_COMM);
+  // The layer's vectors are its own, whatever those of the provider beneath can do.
+  const uint64_t domain_caps =
+      (info.domain_attr->caps & (FI_LOCAL_COMM | FI_REMOTE_COMM)) | FI_SHARED_AV;
   info.caps = kRdmTransmitCaps | kRdmReceiveCaps | domain_caps;
   info.mode = 0;
   info.handle = nullptr;

@@ -110,7 +110,7 @@ TEST(OfferRdm, AnEntryOfTheInnerProviderBecomesOneOfTheLayer) {
   entry.info.handle = &handle;
   entry.ep.type = FI_EP_DGRAM;
   entry.ep.max_msg_size = 1472;
-  entry.domain.caps = FI_REMOTE_COMM | FI_SHARED_AV;
+  entry.domain.caps = FI_REMOTE_COMM | FI_DIRECTED_RECV;
   entry.domain.mr_mode = FI_MR_VIRT_ADDR;
   entry.domain.ep_cnt = 12;
   offer_rdm(entry.info,
@@ -121,8 +121,8 @@ TEST(OfferRdm, AnEntryOfTheInnerProviderBecomesOneOfTheLayer) {
              .inject_size = 30,
              .rma_iov_limit = 3},
             {.api_version = FI_VERSION(1, 9)});
-  EXPECT_EQ(entry.info.caps, kRdmTransmitCaps | kRdmReceiveCaps | FI_REMOTE_COMM);
-  EXPECT_EQ(entry.tx.caps | entry.rx.caps | FI_REMOTE_COMM, entry.info.caps);
+  EXPECT_EQ(entry.info.caps, kRdmTransmitCaps | kRdmReceiveCaps | FI_REMOTE_COMM | FI_SHARED_AV);
+  EXPECT_EQ(entry.tx.caps | entry.rx.caps | FI_REMOTE_COMM | FI_SHARED_AV, entry.info.caps);
   EXPECT_EQ(entry.info.mode, 0u);
   EXPECT_EQ(entry.info.handle, nullptr);
   EXPECT_EQ(entry.ep.type, FI_EP_RDM);
@@ -133,7 +133,7 @@ TEST(OfferRdm, AnEntryOfTheInnerProviderBecomesOneOfTheLayer) {
   EXPECT_EQ(entry.rx.size, 20u);
   EXPECT_EQ(entry.tx.inject_size, 30u);
   EXPECT_EQ(entry.tx.rma_iov_limit, 3u);
-  EXPECT_EQ(entry.domain.caps, uint64_t(FI_REMOTE_COMM | FI_AV_USER_ID | FI_PEER));
+  EXPECT_EQ(entry.domain.caps, uint64_t(FI_REMOTE_COMM | FI_AV_USER_ID | FI_PEER | FI_SHARED_AV));
   EXPECT_EQ(entry.domain.data_progress, FI_PROGRESS_MANUAL);
   EXPECT_EQ(entry.fabric.api_version, FI_VERSION(1, 9));
   // The layer decides about these.

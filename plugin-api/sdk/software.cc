@@ -13,8 +13,9 @@ constexpr size_t kManyObjects = 1 << 20;  // as many as memory and descriptors a
 
 Result<void> fill_software_info(fi_info &info, const IpPath &path, const GetinfoQuery &query,
                                 const SoftwareOffer &offer) {
-  constexpr uint64_t kDomainCaps = FI_LOCAL_COMM | FI_REMOTE_COMM;
-  info.caps = offer.transmit_caps | offer.receive_caps | kDomainCaps;
+  // Connected endpoints have no address vectors.
+  const uint64_t vectors = offer.type == FI_EP_MSG ? 0 : uint64_t(FI_SHARED_AV);
+  info.caps = offer.transmit_caps | offer.receive_caps | FI_LOCAL_COMM | FI_REMOTE_COMM | vectors;
   info.tx_attr->caps = offer.transmit_caps;
   info.rx_attr->caps = offer.receive_caps;
   WEFT_CHECK(set_path(info, path, query.hints));
@@ -25,7 +26,7 @@ Result<void> fill_software_info(fi_info &info, const IpPath &path, const Getinfo
 
   WEFT_CHECK(set_string(info.domain_attr->name, path.domain));
   fill_software_domain(*info.domain_attr, query, offer.mr_mode);
-  info.domain_attr->caps |= offer.receive_caps & (FI_AV_USER_ID | FI_PEER);
+  info.domain_attr->caps |= (offer.receive_caps & (FI_AV_USER_ID | FI_PEER)) | vectors;
 
   WEFT_CHECK(set_string(info.fabric_attr->name, path.fabric));
   info.fabric_attr->prov_version = offer.version;

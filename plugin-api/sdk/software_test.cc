@@ -52,10 +52,10 @@ void fill(Entry &entry, const fi_info *hints, int mr_mode = 0) {
 TEST(Software, SetsLimitsOfThePathAndTheOffer) {
   Entry entry;
   fill(entry, nullptr);
-  EXPECT_EQ(entry.info.caps, kTransmit | kReceive | FI_LOCAL_COMM | FI_REMOTE_COMM);
+  EXPECT_EQ(entry.info.caps, kTransmit | kReceive | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_SHARED_AV);
   EXPECT_EQ(entry.tx.caps, kTransmit);
   EXPECT_EQ(entry.rx.caps, kReceive);
-  EXPECT_EQ(entry.domain.caps, uint64_t(FI_LOCAL_COMM | FI_REMOTE_COMM));
+  EXPECT_EQ(entry.domain.caps, uint64_t(FI_LOCAL_COMM | FI_REMOTE_COMM | FI_SHARED_AV));
   EXPECT_EQ(entry.ep.type, FI_EP_DGRAM);
   EXPECT_STREQ(entry.domain.name, "eth0");
   EXPECT_STREQ(entry.fabric.name, "10.1.0.0/16");
@@ -78,7 +78,8 @@ TEST(Software, UserIdsAndPeersAreDomainCapabilitiesToo) {
   ASSERT_TRUE(fill_software_info(
       entry.info, path, {},
       {.type = FI_EP_RDM, .version = 1, .transmit_caps = kTransmit, .receive_caps = receive}));
-  EXPECT_EQ(entry.domain.caps, uint64_t(FI_LOCAL_COMM | FI_REMOTE_COMM | FI_AV_USER_ID | FI_PEER));
+  EXPECT_EQ(entry.domain.caps,
+            uint64_t(FI_LOCAL_COMM | FI_REMOTE_COMM | FI_AV_USER_ID | FI_PEER | FI_SHARED_AV));
   EXPECT_EQ(entry.info.caps & receive, receive);
 }
 

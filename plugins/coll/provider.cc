@@ -72,7 +72,8 @@ Result<sdk::InfoList> CollLayer::inner_info(const fi_info &info) const {
 }
 
 void CollLayer::offer(fi_info &entry, const sdk::GetinfoQuery &query) const {
-  const uint64_t where = entry.domain_attr->caps & (FI_LOCAL_COMM | FI_REMOTE_COMM);
+  const uint64_t where =
+      (entry.domain_attr->caps & (FI_LOCAL_COMM | FI_REMOTE_COMM)) | FI_SHARED_AV;
   entry.caps = kTransmitCaps | kReceiveCaps | where;
   entry.mode = entry.tx_attr->mode = entry.rx_attr->mode = 0;
   entry.handle = nullptr;

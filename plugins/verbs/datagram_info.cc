@@ -57,13 +57,14 @@ Result<AskedNames> asked_names(const sdk::GetinfoQuery &query) {
 Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedNames &asked,
                   const sdk::GetinfoQuery &query, const Sizes &sizes) {
   const uint64_t caps = datagram_caps(facts);
-  info.caps = caps | FI_LOCAL_COMM | FI_REMOTE_COMM;
+  info.caps = caps | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_SHARED_AV;
   info.mode = FI_MSG_PREFIX;
   info.addr_format = asked.format;
   WEFT_CHECK(sdk::set_info_address(info.src_addr, info.src_addrlen, asked.format, asked.source));
   if (asked.dest.size() != 0)
     WEFT_CHECK(sdk::set_info_address(info.dest_addr, info.dest_addrlen, asked.format, asked.dest));
   WEFT_CHECK(fill_common(info, facts, query));
+  info.domain_attr->caps |= FI_SHARED_AV;
   WEFT_CHECK(sdk::set_string(info.domain_attr->name, datagram_domain(facts)));
 
   fi_tx_attr &tx = *info.tx_attr;

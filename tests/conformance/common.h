@@ -216,6 +216,7 @@ struct Options {
   enum fi_resource_mgmt resource_mgmt = FI_RM_UNSPEC;
   enum fi_av_type av_type = FI_AV_UNSPEC;
   uint64_t av_flags = 0;            // of fi_av_open
+  std::string av_name;              // the same; empty: not shared
   size_t tx_size = 0, rx_size = 0;  // 0: the provider's
   size_t inject_size = 0;           // the same
   size_t max_msg_size = 0;          // the same

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Datagrams (fi_msg.3, fi_endpoint.3, fi_cq.3): every form of send and receive, sources,
 // truncation, limits, cancel, batches, counters and selective completion.
+#include <unistd.h>
+
 #include <algorithm>
 #include <random>
 #include <set>
@@ -170,6 +172,27 @@ TEST(DgramMsg, SourcesAreNamedByTheIdsOfTheUser) {
   }
   must(fi_send(net[0].ep, out.data(), out.size(), nullptr, names[0], nullptr));
   EXPECT_EQ(known.receive(), out) << "calls take the address";
+}
+
+// More than one process: rdm_shared_av_test.cc, over layers. The vector is the same.
+TEST(DgramMsg, AVectorIsSharedByItsName) {
+  DGRAM_NEEDS(FI_MSG | FI_SHARED_AV, "FI_SHARED_AV");
+  Options options;
+  options.caps |= FI_SHARED_AV;
+  Net net(1, options);
+  options.av_name = "weft-test-dgram-" + std::to_string(getpid());
+  Node inserts(options), sends(options);
+  EXPECT_TRUE(sends.info->domain_attr->caps & FI_SHARED_AV);
+  const fi_addr_t to = inserts.insert(net[0].name());
+  EXPECT_EQ(sends.av_names[0], to);
+  Bytes out = pattern(10, 1), in(10);
+  must(fi_recv(net[0].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
+  net.post([&] {
+    sends.progress();
+    return fi_send(sends.ep, out.data(), out.size(), nullptr, to, &out);
+  });
+  EXPECT_EQ(net.wait(net[0].rx_cq).err, 0);
+  EXPECT_EQ(in, out);
 }
 
 TEST(DgramMsg, WithoutTheCapabilityNoSourceIsNamed) {

@@ -32,7 +32,9 @@ Node::Node(const Options &wanted, Node *sibling, const std::function<void(Node &
                 : info->domain_attr->av_type != FI_AV_UNSPEC ? info->domain_attr->av_type
                                                              : FI_AV_TABLE;
     attr.flags = options.av_flags;
+    if (!options.av_name.empty()) attr.name = options.av_name.c_str();
     must(fi_av_open(domain, &attr, av.out(), nullptr));
+    av_names = static_cast<const fi_addr_t *>(attr.map_addr);
     for (const std::string &key : options.vector_keys) {
       keys.push_back(FI_ADDR_NOTAVAIL);
       must(fi_av_insert_auth_key(av, key.data(), key.size(), &keys.back(), 0));

@@ -47,6 +47,8 @@ struct Node : Application {
   fi_addr_t insert(const std::string &address, size_t key = 0);
 
   std::vector<fi_addr_t> keys;  // handles of vector_keys
+  // Of a shared vector (av_name): fi_av_attr.map_addr.
+  const volatile fi_addr_t *av_names = nullptr;
 };
 
 // Several applications that know each other. Progress is made for those that are not asleep.

@@ -32,7 +32,8 @@
 //
 // A vector with a name is shared between processes of one user through a file in /dev/shm. Each
 // process keeps its own compact copy. The last process that has the file open removes it. Every
-// call looks at the file, so every call may tell users about what another process did.
+// call looks at the file, so every call may tell users about what another process did. Such vectors
+// are FI_SHARED_AV: a provider reports it in its domain's capabilities, but where they have keys.
 //
 // The provider calls with the engine's lock held; the ops take it themselves. fi_av_insertsvc and
 // fi_av_insertsym are for IP: names of other networks are not resolved (-FI_ENOSYS), but
@@ -278,7 +279,8 @@ class Av final : public Object<Av, fid_av> {
   std::vector<std::pair<AvUser *, bool>> av_users_;
   std::vector<AvKey> keys_;  // by number
   std::unique_ptr<AvFile> file_;
-  bool lost_file_ = false;  // it was damaged
+  std::unique_ptr<AvFile> damaged_file_;
+  bool catching_up_ = false;  // reading what other processes wrote
 };
 
 // fi_av_open of a domain: logs why not.
