@@ -84,7 +84,7 @@ int Mr::bind(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
   const MrTable::Mode &mode = table_.mode_;
   if (fid->fclass == FI_CLASS_EP || fid->fclass == FI_CLASS_SEP) {
-    if (flags != 0) return -FI_EBADFLAGS;
+    if (flags & ~kBindFlags) return -FI_EBADFLAGS;
     // Regions belong to the domain here: without FI_MR_ENDPOINT it is allowed and changes nothing.
     if (!mode.endpoint_needed) return 0;
     if (!is_mine(fid, fid->fclass, instance())) return -FI_EINVAL;
@@ -97,7 +97,7 @@ int Mr::bind(struct fid *fid, uint64_t flags) {
     return 0;
   }
   if (!Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
-  if (flags == 0 || flags & ~uint64_t(FI_REMOTE_WRITE | FI_REMOTE_READ)) return -FI_EBADFLAGS;
+  if (flags == 0 || flags & ~kBindFlags) return -FI_EBADFLAGS;
   Cntr *cntr = Cntr::from(fid);
   if (&cntr->domain() != &table_.domain_)
     return -FI_EINVAL;  // of another domain, which has another lock

@@ -82,6 +82,7 @@ TEST(MrBind, RefusesInvalidArgumentsAndChangesNothing) {
   struct fid endpoint {};
   endpoint.fclass = FI_CLASS_EP;
   EXPECT_EQ(fi_mr_bind(mr->c(), &endpoint, 0), 0) << "allowed, without an effect in this mode";
+  EXPECT_EQ(fi_mr_bind(mr->c(), &endpoint, kRemoteAccess), 0) << "as Sandia OpenSHMEM does";
   EXPECT_EQ(fi_mr_bind(mr->c(), &endpoint, FI_TRANSMIT), -FI_EBADFLAGS);
   EXPECT_EQ(fi_close(mr->base()), 0);
 }

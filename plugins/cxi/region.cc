@@ -304,7 +304,7 @@ void Region::on_window(const Event &event) {
 int Region::bind(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
   if (fid->fclass == FI_CLASS_EP) {
-    if (flags != 0) return -FI_EBADFLAGS;
+    if (flags & ~sdk::Mr::kBindFlags) return -FI_EBADFLAGS;
     if (!is_mine(fid, fid->fclass, instance())) return -FI_EINVAL;
     uint64_t number;
     if (const int rc = sdk::endpoint_number(domain_.shared(), fid, number); rc != 0) return rc;
@@ -317,7 +317,7 @@ int Region::bind(struct fid *fid, uint64_t flags) {
     return 0;
   }
   if (!sdk::Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
-  if (flags == 0 || flags & ~uint64_t(FI_REMOTE_WRITE | FI_REMOTE_READ)) return -FI_EBADFLAGS;
+  if (flags == 0 || flags & ~sdk::Mr::kBindFlags) return -FI_EBADFLAGS;
   sdk::Cntr *const cntr = sdk::Cntr::from(fid);
   if (&cntr->domain() != &domain_.shared()) return -FI_EINVAL;
   const sdk::Guard guard(domain_.engine().lock());

@@ -2,6 +2,7 @@
 #include "plugins/verbs/region.h"
 
 #include <weft/sdk/eq.h>
+#include <weft/sdk/mr.h>
 #include <weft/sdk/ops.h>
 
 #include <new>
@@ -52,7 +53,7 @@ int Region::close() {
 int Region::bind(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
   if (fid->fclass != FI_CLASS_EP && fid->fclass != FI_CLASS_SEP) return -FI_EOPNOTSUPP;
-  return flags == 0 ? 0 : -FI_EBADFLAGS;
+  return flags & ~sdk::Mr::kBindFlags ? -FI_EBADFLAGS : 0;
 }
 
 int Region::control(int command, void *) {

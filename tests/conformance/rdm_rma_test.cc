@@ -372,7 +372,7 @@ TEST(RdmRma, ARegionOfAnEndpointIsReachedThroughItAlone) {
   Exposed e(4096, options);
   if (fi_mr_enable(e.region) == 0) GTEST_SKIP() << "regions need no endpoint here";
   e.net.add(options, {}, &e.net[1]);
-  must(fi_mr_bind(e.region, e.net[1].ep.fid(), 0));
+  must(fi_mr_bind(e.region, e.net[1].ep.fid(), FI_REMOTE_WRITE));  // as Sandia OpenSHMEM does
   must(fi_mr_enable(e.region));
   const auto write_through = [&](size_t endpoint) {
     e.net.post([&] {

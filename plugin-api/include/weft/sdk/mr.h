@@ -52,6 +52,8 @@ class Mr final : public Object<Mr, fid_mr> {
   void confine(uint64_t endpoint);
 
   int close();
+  // Of an endpoint flags should be 0 (fi_mr.3); programs pass those of the counter, too (SOS).
+  static constexpr uint64_t kBindFlags = FI_REMOTE_WRITE | FI_REMOTE_READ;
   int bind(struct fid *fid, uint64_t flags);
   int control(int command, void *arg);  // FI_ENABLE, FI_REFRESH, FI_GET_RAW_MR
 
