@@ -3,6 +3,7 @@
 
 #include <sched.h>
 #include <weft/sdk/cntr_source.h>
+#include <weft/sdk/deferred.h>
 #include <weft/sdk/ops.h>
 #include <weft/sdk/sets.h>
 
@@ -149,6 +150,46 @@ uint64_t Cntr::errors() const {
   return device_ != nullptr ? device_->source->errors() : errors_.load(std::memory_order_relaxed);
 }
 
+// ---- what waits for a threshold ----
+
+uint64_t Cntr::reached() const {
+  uint64_t sum;
+  return __builtin_add_overflow(value(), errors(), &sum) ? UINT64_MAX : sum;
+}
+
+// Behind others with the same threshold.
+void Cntr::await(Deferred &deferred) {
+  deferred.turn_ = deferred_.emplace(deferred.origin_.trigger.threshold, &deferred);
+  deferred.waits_ = true;
+  awaited_.store(true, std::memory_order_relaxed);
+}
+
+void Cntr::leave(Deferred &deferred) {
+  deferred_.erase(deferred.turn_);
+  deferred.waits_ = false;
+  awaited_.store(!deferred_.empty(), std::memory_order_relaxed);
+}
+
+void Cntr::collect_due() {
+  const uint64_t now = reached();
+  while (!deferred_.empty() && deferred_.begin()->first <= now) {
+    Deferred &due = *deferred_.begin()->second;
+    leave(due);
+    domain_.deferred->on_due(due);
+  }
+}
+
+void Cntr::tell_deferred() {
+  collect_due();
+  domain_.deferred->schedule();
+}
+
+void Cntr::change(uint64_t value, bool adds) {
+  value_.store(adds ? value_.load(std::memory_order_relaxed) + value : value,
+               std::memory_order_relaxed);
+  changed();
+}
+
 uint64_t Cntr::read() {
   if (device_ != nullptr) return value();
   uint64_t now;
@@ -181,7 +222,11 @@ int Cntr::update(Which which, uint64_t value, bool add) {
   } else {
     (is_value ? value_ : errors_).store(value, std::memory_order_relaxed);
   }
+  // No protocol is in its midst: what is due starts now.
+  const bool awaited = awaited_.load(std::memory_order_relaxed);
+  if (awaited) collect_due();
   changed();
+  if (awaited) domain_.deferred->run();
   return 0;
 }
 
@@ -235,6 +280,10 @@ int Cntr::wait(uint64_t threshold, int timeout) {
 
 int Cntr::close() {
   if (users.load() != 0) return -FI_EBUSY;
+  if (domain_.deferred != nullptr && can_defer()) {
+    Guard guard(engine_.lock());
+    domain_.deferred->forget(*this);
+  }
   if (wait_set_ != nullptr) wait_set_->leave(base(), {.engine = &engine_});
   retire();
   domain_.children.fetch_sub(1, std::memory_order_relaxed);

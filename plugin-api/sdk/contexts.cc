@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include <weft/sdk/contexts.h>
+#include <weft/sdk/deferred.h>
 
 #include <utility>
 
 namespace weft::sdk {
 
 void TxContext::finish(Done done) {
+  if (done.flags & kDeferred) return DeferredQueue::finish(cq, std::move(done));
   if (done.err == 0) return succeed(done.context, done.flags, done.length, done.report);
   if (Cntr *const cntr = counter_of(done.flags)) cntr->add_error();
   if (cq == nullptr) return;
@@ -23,6 +25,8 @@ void TxContext::detach() {
 }
 
 void RxContext::fail(void *context, uint64_t completion_flags, int err) {
+  if (completion_flags & kDeferred)
+    return DeferredQueue::finish(cq, {.context = context, .flags = completion_flags, .err = err});
   if (cntr != nullptr) cntr->add_error();
   if (cq != nullptr)
     cq->push_error({.context = context, .flags = completion_flags, .err = err, .prov_errno = err});

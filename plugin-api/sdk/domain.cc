@@ -22,7 +22,7 @@ DomainSettings DomainSettings::of(const fi_info &info, uint32_t api_version, siz
 
 DomainCore::DomainCore(const weft_instance *instance, struct fid *fid,
                        const DomainSettings &settings, Memory &memory)
-    : engine_(settings.locked), memory_(memory), hmem_(settings.hmem) {
+    : engine_(settings.locked), memory_(memory) {
   shared_.instance = instance;
   shared_.fid = fid;
   shared_.engine = &engine_;
@@ -30,6 +30,8 @@ DomainCore::DomainCore(const weft_instance *instance, struct fid *fid,
   shared_.resource_management = settings.resource_management;
   shared_.default_cq_size = settings.default_cq_size;
   shared_.user_ids = settings.user_ids;
+  shared_.hmem = settings.hmem;
+  shared_.deferred = &deferred_;
 }
 
 int DomainCore::cq_open(struct fi_cq_attr *attr, struct fid_cq **cq, void *context) {
@@ -54,7 +56,7 @@ int DomainCore::control(int command, void *arg) {
     case FI_UNMAP_KEY:  // nothing was made
       return arg != nullptr ? 0 : -FI_EINVAL;
     default:
-      return -FI_ENOSYS;
+      return shared_.deferred != nullptr ? shared_.deferred->control(command, arg) : -FI_ENOSYS;
   }
 }
 
@@ -91,7 +93,7 @@ int DomainCore::regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fi
     whole.auth_key_size = attr->auth_key_size;
     whole.auth_key = attr->auth_key;
   }
-  if (hmem_ && since(1, 9)) {
+  if (shared_.hmem && since(1, 9)) {
     std::memcpy(&whole.iface, &attr->iface, sizeof whole.iface);  // it may be any number
     whole.device = attr->device;
     if (since(1, 20)) whole.hmem_data = attr->hmem_data;

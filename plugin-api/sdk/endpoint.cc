@@ -187,17 +187,33 @@ Result<void> EndpointCore::check_bindings(bool shares) const {
 }
 
 void EndpointCore::detach() {
+  if (DeferredQueue *const queue = deferred_queue()) queue->forget(*this);
   if (tx_ != nullptr) tx_->detach();
   if (rx_ != nullptr) rx_->detach();
 }
 
 void EndpointCore::release(AvUser *user) {
+  if (DeferredQueue *const queue = deferred_queue()) queue->abandon(*this);
   if (av_ != nullptr && user != nullptr) av_->remove_user(*user);
   av_ = nullptr;
   if (rx_ != nullptr) rx_->av = nullptr;
   for (std::atomic<size_t> *users : bound_) users->fetch_sub(1);
   bound_.clear();
   eq_ = nullptr;
+}
+
+void EndpointCore::fail_transfer(void *context, uint64_t flags, int err) {
+  if (flags & FI_RECV)
+    rx_->fail(context, flags, err);
+  else
+    tx_->finish({.context = context, .flags = flags, .err = err});
+}
+
+ssize_t EndpointCore::cancel_deferred(void *context) {
+  DeferredQueue *const queue = deferred_queue();
+  if (queue == nullptr || context == nullptr) return -FI_ENOENT;
+  const Guard guard(lock_);
+  return queue->cancel(*this, context);
 }
 
 // ---- options ----
@@ -208,8 +224,9 @@ int EndpointCore::control_flags(int command, void *arg, uint64_t tx_known) {
     return 0;
   }
   Guard guard(lock_);
-  return control_op_flags(command, arg, tx_known, tx_ != nullptr ? &tx_->flags : nullptr,
-                          rx_ != nullptr ? &rx_->flags : nullptr);
+  const uint64_t trigger = has_trigger() ? FI_TRIGGER : 0;
+  return control_op_flags(command, arg, tx_known | trigger, tx_ != nullptr ? &tx_->flags : nullptr,
+                          rx_ != nullptr ? &rx_->flags : nullptr, kRecvFlags | trigger);
 }
 
 int EndpointCore::get_limit(int level, int name, void *value, size_t *length) const {

@@ -21,7 +21,8 @@ int set_option(size_t &option, const void *value, size_t length) {
   return 0;
 }
 
-int control_op_flags(int command, void *arg, uint64_t tx_known, uint64_t *tx, uint64_t *rx) {
+int control_op_flags(int command, void *arg, uint64_t tx_known, uint64_t *tx, uint64_t *rx,
+                     uint64_t rx_known) {
   if (command != FI_GETOPSFLAG && command != FI_SETOPSFLAG) return -FI_ENOSYS;
   if (arg == nullptr) return -FI_EINVAL;
   auto *flags = static_cast<uint64_t *>(arg);
@@ -34,7 +35,7 @@ int control_op_flags(int command, void *arg, uint64_t tx_known, uint64_t *tx, ui
     return 0;
   }
   const uint64_t wanted = *flags & ~side;
-  if (wanted & ~(side == FI_TRANSMIT ? tx_known : kRecvFlags)) return -FI_EBADFLAGS;
+  if (wanted & ~(side == FI_TRANSMIT ? tx_known : rx_known)) return -FI_EBADFLAGS;
   *mine = wanted;
   return 0;
 }

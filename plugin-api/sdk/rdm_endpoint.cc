@@ -48,8 +48,11 @@ void RdmEndpoint::set_enabled() {
 }
 
 ssize_t RdmEndpoint::cancel(void *context) {
-  Guard guard(lock());
-  return receiver_.cancel(context);
+  {
+    Guard guard(lock());
+    if (const ssize_t rc = receiver_.cancel(context); rc != -FI_ENOENT) return rc;
+  }
+  return cancel_deferred(context);
 }
 
 int RdmEndpoint::getopt(int level, int name, void *value, size_t *length) {

@@ -2,6 +2,7 @@
 #include "weft/sdk/receiver.h"
 
 #include <weft/sdk/av.h>
+#include <weft/sdk/deferred.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -17,7 +18,7 @@ static_assert(Av::kNone == Matcher::kAnySource);
 
 constexpr uint64_t kLookFlags = FI_PEEK | FI_CLAIM | FI_DISCARD;
 constexpr uint64_t kKnownFlags =
-    kLookFlags | FI_COMPLETION | FI_MULTI_RECV | FI_MORE | FI_TRANSMIT_COMPLETE;
+    kLookFlags | FI_COMPLETION | FI_MULTI_RECV | FI_MORE | FI_TRANSMIT_COMPLETE | kDeferred;
 
 uint64_t kind(bool tagged) {
   return FI_RECV | (tagged ? FI_TAGGED : FI_MSG);
@@ -36,6 +37,12 @@ bool is_valid(const RecvRequest &q) {
     if (q.iov[i].iov_base == nullptr && q.iov[i].iov_len != 0) return false;
   }
   return true;
+}
+
+// The application's.
+const void *context_of(const Receive &r) {
+  return r.flags & kDeferred ? static_cast<const Deferred *>(r.context)->origin().context
+                             : r.context;
 }
 
 }  // namespace
@@ -343,6 +350,8 @@ Receive *Receiver::match(const Message &message, bool *full) {
 }
 
 void Receiver::complete(Receive &r, const Message &m, size_t received, int err) {
+  if (r.flags & kDeferred) [[unlikely]]
+    return complete_deferred(r, m, received, err);
   if (shares()) {
     r.taker_ = nullptr;
     if (queues_->import != nullptr) return complete_imported(r, m, received, err);
@@ -384,6 +393,27 @@ void Receiver::complete(Receive &r, const Message &m, size_t received, int err) 
   }
   (b != nullptr ? queues_->parts : queues_->receives).give(&r);
   if (ends) end(*b);
+}
+
+// As others, but for where it is told: to the work's counter, and where it asks to the queue.
+void Receiver::complete_deferred(Receive &r, const Message &m, size_t received, int err) {
+  const Deferred::Origin work = DeferredQueue::end(std::exchange(r.context, nullptr));
+  r.context = work.context;
+  r.flags = work.report ? FI_COMPLETION : 0;
+  const struct Usual {
+    Usual(Receiver &receiver, Cntr *counter)
+        : receiver(receiver),
+          counter(std::exchange(receiver.cntr, counter)),
+          selective(std::exchange(receiver.selective, true)) {}
+    ~Usual() {
+      receiver.cntr = counter;
+      receiver.selective = selective;
+    }
+    Receiver &receiver;
+    Cntr *const counter;
+    const bool selective;
+  } usual(*this, work.completion);
+  complete(r, m, received, err);
 }
 
 // `err` 0: received, but the sender is not in the address vector (fi_cq.3, FI_SOURCE_ERR).
@@ -583,6 +613,13 @@ void Receiver::fail(Receive &r, int err) {
     return;
   }
   Receiver &teller = speaker();
+  if (r.flags & kDeferred) {
+    DeferredQueue::finish(
+        teller.cq,
+        {.context = r.context, .flags = kind(r.tagged) | kDeferred, .tag = r.tag, .err = err});
+    queues_->receives.give(&r);
+    return;
+  }
   if (teller.cntr != nullptr) teller.cntr->add_error();
   if (teller.cq != nullptr)
     teller.cq->push_error({.context = r.context,
@@ -598,7 +635,7 @@ ssize_t Receiver::cancel(const void *context) {
     return -FI_ENOENT;  // fi_endpoint.3: found by its context, or not at all
   for (Matcher *m : {&queues_->tagged, &queues_->untagged}) {
     Matcher::Posted *p = m->search_posted([&](const Matcher::Posted &posted) {
-      return static_cast<const Receive &>(posted).context == context;
+      return context_of(static_cast<const Receive &>(posted)) == context;
     });
     if (p == nullptr) continue;
     m->remove(*p);

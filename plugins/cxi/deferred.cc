@@ -65,8 +65,14 @@ CxiEndpoint *DeferredWork::find(fid_ep *endpoint) const {
   return domain_.find(number);
 }
 
+int DeferredWork::refuse(const Error &error) const {
+  WEFT_WARN(domain_.instance(), FI_LOG_DOMAIN, "%s", error.text.c_str());
+  return -error.code;
+}
+
 int DeferredWork::queue(const fi_deferred_work &work) {
-  Queueing queueing{.work = &work, .counter = nullptr, .completion = nullptr};
+  Queueing queueing{
+      .work = &work, .counter = nullptr, .threshold = work.threshold, .completion = nullptr};
   auto counter = find(work.triggering_cntr);
   if (counter && work.completion_cntr != nullptr) {
     if (auto completion = find(work.completion_cntr); completion)
@@ -74,10 +80,7 @@ int DeferredWork::queue(const fi_deferred_work &work) {
     else
       counter = completion;
   }
-  if (!counter) {
-    WEFT_WARN(domain_.instance(), FI_LOG_DOMAIN, "%s", counter.error().text.c_str());
-    return -counter.error().code;
-  }
+  if (!counter) return refuse(counter.error());
   queueing.counter = *counter;
   return start(queueing);
 }
@@ -89,10 +92,8 @@ int DeferredWork::start(const Queueing &queueing) {
   const auto with = [&](fid_ep *fid, auto call) -> int {
     CxiEndpoint *const endpoint = find(fid);
     if (endpoint == nullptr) return -FI_EINVAL;
-    queueing_ = &queueing;
-    const ssize_t rc = call(*endpoint);
-    queueing_ = nullptr;
-    return int(rc);
+    const Turn turn(queueing);
+    return int(call(*endpoint));
   };
   switch (sdk::raw(work.op_type)) {
     case FI_OP_SEND: {
@@ -170,13 +171,16 @@ int DeferredWork::post(Transmit &transmit, Transmit::Op &op) {
             .trigger = {},
             .transmit = &transmit,
             .op = &op};
-  item.trigger.threshold = queueing.work->threshold;
+  item.trigger.threshold = queueing.threshold;
   // What a message needs beside its command is the software's to say.
   op.is_deferred = true;
-  op.completion = queueing.completion;
-  op.writes_back = (flags_of(*queueing.work) & FI_CXI_CNTR_WB) != 0;
-  if (op.completion != nullptr) op.completion->users.fetch_add(1);
-  transmit.count_in_nic(op, op.completion);
+  op.is_work = queueing.work != nullptr;
+  if (op.is_work) {
+    op.completion = queueing.completion;
+    op.writes_back = (flags_of(*queueing.work) & FI_CXI_CNTR_WB) != 0;
+    if (op.completion != nullptr) op.completion->users.fetch_add(1);
+  }
+  transmit.count_in_nic(op, op.is_work ? op.completion : transmit.counter_of(op));
   item.trigger.transfer = op.transfer;
   const int rc = post(item);
   if (rc != 0 && op.completion != nullptr) op.completion->users.fetch_sub(1);
@@ -226,10 +230,7 @@ int DeferredWork::post(const Work &work) {
 // Where the NIC changes a counter by itself, an event tells of it.
 int DeferredWork::command(const Work &work) {
   const auto queue = queue_for(work.op != nullptr ? work.op->profile.vni : domain_.vni());
-  if (!queue) {
-    WEFT_WARN(domain_.instance(), FI_LOG_DOMAIN, "%s", queue.error().text.c_str());
-    return -queue.error().code;
-  }
+  if (!queue) return refuse(queue.error());
   if (work.target != nullptr) {
     Trigger tell;
     tell.counter = work.trigger.counter;
@@ -278,7 +279,12 @@ size_t DeferredWork::drop_if(F ends) {
         return false;
       }
       ++dropped;
-      if (work.op != nullptr) work.transmit->drop(*work.op);
+      if (work.op != nullptr) {
+        if (work.asked != nullptr)
+          work.transmit->drop(*work.op);
+        else
+          work.transmit->cancel(*work.op);
+      }
       if (work.target != nullptr) work.target->users.fetch_sub(1);
       return true;
     });
@@ -299,8 +305,19 @@ int DeferredWork::flush(fid_cntr *triggering) {
     counter = *found;
   }
   const sdk::Guard guard(domain_.engine().lock());
-  drop_if([&](const Work &one) { return counter == nullptr || one.counter == counter; });
+  drop_if([&](const Work &one) {
+    return one.asked != nullptr && (counter == nullptr || one.counter == counter);
+  });
   return 0;
+}
+
+ssize_t DeferredWork::cancel(const Transmit &transmit, const void *context) {
+  const auto found = std::ranges::find_if(works_, [&](const Work &one) {
+    return one.asked == nullptr && one.transmit == &transmit && one.op->context == context;
+  });
+  if (found == works_.end()) return -FI_ENOENT;
+  const Work *const wanted = &*found;
+  return drop_if([&](const Work &one) { return &one == wanted; }) != 0 ? 0 : -FI_ENOENT;
 }
 
 void DeferredWork::forget(const Transmit &transmit) {

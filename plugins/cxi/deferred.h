@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// DeferredWork: the work of a domain that a counter starts (fi_trigger.3, DEFERRED WORK QUEUES): the
-// NIC fires it, without the application.
+// DeferredWork: what counters of a domain start (fi_trigger.3): deferred work, and calls with
+// FI_TRIGGER. The NIC fires it, without the application.
 //
 // Example:
 //    // fi_control of a domain.
@@ -10,15 +10,16 @@
 //    }
 //
 // Operations are made by the endpoints, as those of calls are; only their command waits in the NIC.
-// FI_OP_RECV and FI_OP_TRECV have a threshold of 0 (fi_cxi.7), so they are posted at once.
+// FI_OP_RECV and FI_OP_TRECV have a threshold of 0 (fi_cxi.7), so they are posted at once; no counter
+// starts a receive.
 //
-// queue(), cancel() and flush() take the domain's lock; the other calls are with it held. Not for
-// FI_TRIGGER in the flags of a call.
+// queue(), cancel(work) and flush() take the domain's lock; the other calls are with it held.
 #ifndef WEFT_PLUGINS_CXI_DEFERRED_H
 #define WEFT_PLUGINS_CXI_DEFERRED_H
 
 #include <rdma/fi_trigger.h>
 #include <weft/sdk/cntr.h>
+#include <weft/sdk/deferred.h>
 
 #include <cstdint>
 #include <list>
@@ -48,8 +49,24 @@ class DeferredWork {
   EventQueue &events() { return *events_; }
 
   // ---- for endpoints and counters ----
-  // Whether this thread is in queue(): what an endpoint starts is to wait.
+  // What start() posts waits for the trigger: 0 or -FI_E... of start().
+  template <class Start>
+  ssize_t trigger(const sdk::Trigger &trigger, Start start) {
+    const auto counter = find(trigger.cntr->c());
+    if (!counter) return refuse(counter.error());
+    const Queueing queueing{.work = nullptr,
+                            .counter = *counter,
+                            .threshold = trigger.threshold,
+                            .completion = nullptr};
+    const Turn turn(queueing);
+    return start();
+  }
+  // fi_cancel of such a call: 0, or -FI_ENOENT.
+  ssize_t cancel(const Transmit &transmit, const void *context);
+  // Whether this thread is in queue() or trigger(): what an endpoint starts is to wait. The former:
+  // it is deferred work.
   static bool is_queueing() { return queueing_ != nullptr; }
+  static bool is_queueing_work() { return queueing_ != nullptr && queueing_->work != nullptr; }
   // -FI_ENOSPC: the NIC has no triggered command left.
   int post(Transmit &transmit, Transmit::Op &op);
   void on_done(const Transmit::Op &op);
@@ -60,22 +77,28 @@ class DeferredWork {
 
  private:
   struct Work {
-    const fi_deferred_work *asked;
-    NicCounter *counter;  // that fires it
+    const fi_deferred_work *asked;  // null: a call
+    NicCounter *counter;            // that fires it
     Trigger trigger;
     Transmit *transmit = nullptr;  // null: it is of counters alone
     Transmit::Op *op = nullptr;
     sdk::Cntr *target = nullptr;  // of those
   };
-  // What queue() is asked for.
+  // What queue() or trigger() is asked for.
   struct Queueing {
-    const fi_deferred_work *work;
+    const fi_deferred_work *work;  // null: a call
     NicCounter *counter;
+    uint64_t threshold;
     sdk::Cntr *completion;
+  };
+  struct Turn {
+    explicit Turn(const Queueing &queueing) { queueing_ = &queueing; }
+    ~Turn() { queueing_ = nullptr; }
   };
 
   Result<NicCounter *> find(fid_cntr *cntr) const;
   CxiEndpoint *find(fid_ep *endpoint) const;
+  int refuse(const Error &error) const;
   int start(const Queueing &queueing);
   int post(const Work &work);
   bool is_at_limit(const Work &work) const;

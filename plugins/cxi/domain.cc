@@ -57,6 +57,7 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
       key_(key),
       has_vector_keys_(cxi::has_vector_keys(info, fabric.api_version())) {
   shared().keeps_receives = true;
+  shared().deferred = nullptr;  // the NIC does it (deferred_)
   if (has_vector_keys_) shared().av_keys = &vector_keys_;
   engine().yield_after(kReadsOfATurn);
   regions_.optimized = fabric.settings().optimized_mrs;

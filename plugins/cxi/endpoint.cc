@@ -136,7 +136,7 @@ ssize_t CxiEndpoint::defer(Transmit::Op &op, uint64_t flags) {
     transfer.local = reinterpret_cast<uintptr_t>(bytes);
   }
   op.peer = {transfer.to.nid, transfer.to.pid, op.profile.vni};
-  op.report = (flags & FI_COMPLETION) != 0;
+  if (DeferredWork::is_queueing_work()) op.report = (flags & FI_COMPLETION) != 0;
   const int rc = domain_.deferred().post(transmit_, op);
   if (rc != 0) transmit_.give(op);
   return rc;

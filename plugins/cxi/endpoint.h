@@ -75,6 +75,18 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   ssize_t start(const sdk::SendRequest &request, const Path &path);
   ssize_t start(const sdk::RmaRequest &request, const Path &path);
   ssize_t start(const sdk::AtomicRequest &request, const Path &path);
+  // FI_TRIGGER: the NIC starts what leaves, and no receives.
+  template <class Request>
+  ssize_t start_later(const Request &request, const Path &path, const sdk::Trigger &trigger) {
+    return domain_.deferred().trigger(trigger, [&] { return start(request, path); });
+  }
+  ssize_t start_later(const sdk::RecvRequest &, const Path &, const sdk::Trigger &) {
+    return -FI_ENOSYS;
+  }
+  template <class Request>
+  ssize_t start_later(const Request &request, const sdk::Trigger &trigger) {
+    return start_later(request, path_, trigger);
+  }
 
   // fi_ops_atomic
   int atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count);

@@ -366,7 +366,8 @@ ssize_t CxiEndpoint::cancel(void *context) {
   const sdk::Guard guard(lock());
   const ssize_t rc = receiver().cancel(context);
   if (rc != -FI_ENOENT || !enabled() || context == nullptr) return rc;
-  return inbox_.cancel(context) ? 0 : -FI_ENOENT;
+  if (inbox_.cancel(context)) return 0;
+  return domain_.deferred().cancel(transmit_, context);
 }
 
 ssize_t CxiEndpoint::tx_size_left() {

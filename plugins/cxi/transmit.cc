@@ -135,7 +135,7 @@ Transmit::Op *Transmit::take() {
   if (op == nullptr) return nullptr;
   op->is_message = op->is_rendezvous = op->is_inject = false;
   op->acknowledged = op->read = op->matched = op->wants_match = op->in_flight = false;
-  op->is_deferred = false;
+  op->is_deferred = op->is_work = false;
   op->tries = 0;
   op->completion = nullptr;
   op->writes_back = op->is_counted = false;
@@ -353,9 +353,15 @@ void Transmit::drop(Op &op) {
   give(op);
 }
 
+void Transmit::cancel(Op &op) {
+  op.rc = Rc::kCanceled;
+  if (sdk::Cntr *const counter = counter_of(op)) counter->add_error();
+  report(op);
+  give(op);
+}
+
 // fi_trigger.3: a counter of its own tells of deferred work, and those of the endpoint do not.
-void Transmit::complete_deferred(Op &op) {
-  deferred_->on_done(op);
+void Transmit::complete_work(Op &op) {
   if (sdk::Cntr *const counter = op.completion) {
     count(op, *counter);
     if (op.writes_back) static_cast<NicCounter &>(*counter->store()).counter().request_write_back();
@@ -388,8 +394,11 @@ void Transmit::report(const Op &op) {
 }
 
 void Transmit::complete(Op &op) {
-  if (op.is_deferred) return complete_deferred(op);
-  injected_ -= op.is_inject;
+  if (op.is_deferred)
+    deferred_->on_done(op);
+  else
+    injected_ -= op.is_inject;
+  if (op.is_work) return complete_work(op);
   if (sdk::Cntr *const counter = counter_of(op)) count(op, *counter);
   report(op);
   give(op);

@@ -57,7 +57,8 @@ class Transmit final : private sdk::Handler {
     uint32_t tries = 0;                // that found no receive
     uint64_t again_at = 0, until = 0;  // when it goes again, and when no more
     bool is_deferred = false;          // a counter starts it
-    sdk::Cntr *completion = nullptr;   // of that
+    bool is_work = false;              // of that: it is deferred work, and no call with FI_TRIGGER
+    sdk::Cntr *completion = nullptr;   // of work
     bool writes_back = false;          // which is written to the application's memory, too
     bool is_counted = false;           // by the NIC, when it is acknowledged
     Memory window;          // of a long message: what its target may read; memory of a device
@@ -98,8 +99,9 @@ class Transmit final : private sdk::Handler {
   void count_in_nic(Op &op, sdk::Cntr *counter);
   // Of the endpoint, for what it starts; null: there is none.
   sdk::Cntr *counter_of(const Op &op) const;
-  // A deferred one has not started, and does not any more.
+  // A deferred one has not started, and does not any more. cancel(): its end is told.
   void drop(Op &op);
+  void cancel(Op &op);
   // Whether operations may have it; before fi_enable: not known, so yes.
   bool allows(const Profile &profile) { return queue_ == nullptr || use(profile); }
   // What was posted leaves.
@@ -137,7 +139,7 @@ class Transmit final : private sdk::Handler {
   void complete(Op &op);
   void count(const Op &op, sdk::Cntr &counter);
   void report(const Op &op);
-  void complete_deferred(Op &op);
+  void complete_work(Op &op);
   int start(Op &op);
   bool is_saturated();
   Result<void> open_source();

@@ -116,7 +116,7 @@ struct Operation : SendItem {
       header.data = r.data;
     }
     kind = r.write ? kWrite : kRead;
-    flags = FI_RMA | (r.write ? FI_WRITE : FI_READ);
+    flags = sdk::completion_flags(r);
     report = r.report;
     fence = r.flags & FI_FENCE;
     context = r.context;

@@ -130,6 +130,7 @@ Result<void> UnconnectedEndpoint::enable() {
 
 int UnconnectedEndpoint::control(int command, void *arg) {
   if (command == FI_ALIAS) return sdk::Alias<UnconnectedEndpoint>::open(*this, arg);
+  if (command == sdk::kQueueDeferred) return queue_deferred(arg);
   if (command != FI_ENABLE) return control_flags(command, arg, kSendFlags);
   sdk::Guard guard(engine_.lock());
   auto done = enable();
@@ -297,7 +298,7 @@ ssize_t UnconnectedEndpoint::start(const sdk::SendRequest &r) {
   op->wait_ack = (r.flags & sdk::kRemoteLevels) != 0;
   if (op->wait_ack) header.flags |= kFlagDelivery;
   op->kind = Operation::kSend;
-  op->flags = FI_SEND | (r.tagged ? FI_TAGGED : FI_MSG);
+  op->flags = sdk::completion_flags(r);
   op->tagged = r.tagged;
   op->tag = r.tag;
   op->data = r.data;

@@ -51,11 +51,11 @@
 namespace weft::tcp {
 
 inline constexpr uint64_t kRdmTransmitCaps =
-    FI_MSG | FI_TAGGED | FI_RMA | FI_SEND | FI_READ | FI_WRITE | FI_RMA_PMEM;
+    FI_MSG | FI_TAGGED | FI_RMA | FI_SEND | FI_READ | FI_WRITE | FI_RMA_PMEM | FI_TRIGGER;
 inline constexpr uint64_t kRdmReceiveCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_RECV | FI_REMOTE_READ |
                                             FI_REMOTE_WRITE | FI_MULTI_RECV | FI_RMA_EVENT |
                                             FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR |
-                                            FI_AV_USER_ID | FI_RMA_PMEM | FI_PEER;
+                                            FI_AV_USER_ID | FI_RMA_PMEM | FI_PEER | FI_TRIGGER;
 
 inline constexpr size_t kRdmMinMultiRecv = 16384;  // default of FI_OPT_MIN_MULTI_RECV, bytes
 inline constexpr uint64_t kUrgentExtra = 64 << 20;

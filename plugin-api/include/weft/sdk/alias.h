@@ -72,12 +72,22 @@ class Alias final : public Object<Alias<E>, fid_ep>, public TransferOps<Alias<E>
     return ep_.check_length(length, flags);
   }
   ssize_t check_atomic(AtomicRequest &request) const { return ep_.check_atomic(request); }
+  DomainContext &domain_context() const { return ep_.domain_context(); }
+  bool has_trigger() const { return ep_.has_trigger(); }
   template <class Request>
   ssize_t start(const Request &request) {
     if constexpr (kHasPath)
       return ep_.start(request, path_.path);
     else
       return ep_.start(request);
+  }
+
+  template <class Request>
+  ssize_t start_later(const Request &request, const Trigger &trigger) {
+    if constexpr (kHasPath)
+      return ep_.start_later(request, path_.path, trigger);
+    else
+      return ep_.start_later(request, trigger);
   }
 
   // ---- fi_ops_atomic: queries ----
@@ -168,7 +178,7 @@ class Alias final : public Object<Alias<E>, fid_ep>, public TransferOps<Alias<E>
       case FI_GETOPSFLAG:
       case FI_SETOPSFLAG: {
         Guard guard(lock());
-        return control_op_flags(command, arg, E::kSendFlags, &tx_flags_, &rx_flags_);
+        return control_op_flags(command, arg, tx_known(ep_), &tx_flags_, &rx_flags_, rx_known(ep_));
       }
       case FI_SET_VAL:
         if constexpr (kHasPath)
@@ -197,12 +207,17 @@ class Alias final : public Object<Alias<E>, fid_ep>, public TransferOps<Alias<E>
   }
   ~Alias() = default;
 
+  static uint64_t tx_known(const E &ep) { return E::kSendFlags | trigger_flag(ep); }
+  static uint64_t rx_known(const E &ep) { return kRecvFlags | trigger_flag(ep); }
+  static uint64_t trigger_flag(const E &ep) { return ep.has_trigger() ? FI_TRIGGER : 0; }
   static int open(E &ep, void *arg, uint64_t tx, uint64_t rx) {
     if (arg == nullptr) return -FI_EINVAL;
     const auto &request = *static_cast<const struct fi_alias *>(arg);
     if (request.fid == nullptr) return -FI_EINVAL;
     uint64_t flags = request.flags;
-    if (const int rc = control_op_flags(FI_SETOPSFLAG, &flags, E::kSendFlags, &tx, &rx); rc != 0)
+    if (const int rc =
+            control_op_flags(FI_SETOPSFLAG, &flags, tx_known(ep), &tx, &rx, rx_known(ep));
+        rc != 0)
       return rc;
     std::unique_ptr<Alias, void (*)(Alias *)> made(new Alias(ep, tx, rx),
                                                    [](Alias *alias) { delete alias; });

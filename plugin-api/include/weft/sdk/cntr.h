@@ -18,6 +18,7 @@
 
 #include <weft/sdk/cq.h>
 
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -27,6 +28,7 @@ namespace weft::sdk {
 
 class CntrSource;
 class CntrStore;
+class Deferred;
 
 class Cntr final : public Object<Cntr, fid_cntr> {
  public:
@@ -59,6 +61,14 @@ class Cntr final : public Object<Cntr, fid_cntr> {
   // The domain's; of a device's counter: its own.
   Engine &engine() { return engine_; }
   const DomainContext &domain() const { return domain_; }
+
+  // ---- for what waits for a threshold (deferred.h), with the engine's lock held ----
+  // Not of a device, which changes by itself, and not imported.
+  bool can_defer() const { return device_ == nullptr && store_ == nullptr && import_ == nullptr; }
+  uint64_t reached() const;  // successes and errors
+  void await(Deferred &deferred);
+  void leave(Deferred &deferred);
+  void change(uint64_t value, bool adds);
 
   // fi_ops_cntr
   uint64_t read();
@@ -105,7 +115,11 @@ class Cntr final : public Object<Cntr, fid_cntr> {
   void changed() {
     changed_ = true;
     wait_.notify();
+    if (awaited_.load(std::memory_order_relaxed)) [[unlikely]]
+      tell_deferred();
   }
+  void collect_due();
+  void tell_deferred();
   enum class Which { kValue, kErrors };
   int update(Which which, uint64_t value, bool add);
 
@@ -117,7 +131,9 @@ class Cntr final : public Object<Cntr, fid_cntr> {
   const bool bytes_;
   std::atomic<uint64_t> value_{0}, errors_{0};
   std::atomic<uint64_t> last_read_{0};
-  bool changed_ = false;                       // since the last poll or trywait
+  bool changed_ = false;              // since the last poll or trywait
+  std::atomic<bool> awaited_{false};  // there is something in `deferred_`
+  std::multimap<uint64_t, Deferred *> deferred_;
   uint64_t seen_value_ = 0, seen_errors_ = 0;  // of a device, by the last poll or trywait
   WaitObject wait_;
   WaitSet *wait_set_ = nullptr;  // FI_WAIT_SET: the set it joined

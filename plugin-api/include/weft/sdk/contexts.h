@@ -30,6 +30,10 @@ namespace weft::sdk {
 
 class Av;
 
+// An internal flag of requests and of what completes: it is deferred work, and its context is a
+// Deferred (deferred.h). No flag of OFI or of a provider that a call or a completion may have.
+inline constexpr uint64_t kDeferred = UINT64_C(1) << 55;
+
 struct TxContext {
   // An internal flag: this call reports nothing (fi_inject and its like).
   // No flag of OFI or of a provider that a call may have.
@@ -56,7 +60,8 @@ struct TxContext {
 
   // A transfer that this context started has ended. `flags` are those of the completion (FI_SEND |
   // FI_MSG, FI_SEND | FI_TAGGED, FI_WRITE | FI_RMA, FI_READ | FI_RMA, FI_WRITE | FI_ATOMIC, FI_READ
-  // | FI_ATOMIC); errors are reported even where no completion was wanted.
+  // | FI_ATOMIC), and kDeferred of the request; errors are reported even where no completion was
+  // wanted.
   struct Done {
     void *context = nullptr;
     uint64_t flags = 0;
@@ -70,6 +75,8 @@ struct TxContext {
   void finish(Done done);
   // The common case, without a detour.
   void succeed(void *context, uint64_t completion_flags, uint64_t length, bool report) {
+    if (completion_flags & kDeferred) [[unlikely]]
+      return finish({.context = context, .flags = completion_flags, .length = length});
     if (Cntr *const cntr = counter_of(completion_flags)) cntr->add_events(1, length);
     if (report && cq != nullptr)
       cq->push({.context = context, .flags = completion_flags, .len = length});
@@ -103,7 +110,8 @@ struct RxContext {
   // As in TxContext, for what a peer causes.
   bool is_full() const { return cq != nullptr && cq->holds_back(); }
 
-  // A receive ends without a message (FI_ECANCELED). `completion_flags` as of its completion.
+  // A receive ends without a message (FI_ECANCELED). `completion_flags` as of its completion, and
+  // kDeferred.
   void fail(void *context, uint64_t completion_flags, int err);
 
   Cntr *remote_counter(uint64_t access) const {

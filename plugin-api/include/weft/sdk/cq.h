@@ -52,6 +52,7 @@ namespace weft::sdk {
 class AvKeys;
 class CqSource;
 class CqWriter;
+class DeferredQueue;
 class SharedReceiveContext;
 class WaitSet;
 
@@ -64,10 +65,13 @@ struct DomainContext {
   uint32_t api_version = 0;         // of the fabric
   bool resource_management = true;  // FI_RM_ENABLED
   size_t default_cq_size = 1024;
-  bool user_ids = false;            // FI_AV_USER_ID: its address vectors can have them
-  AvKeys *av_keys = nullptr;        // FI_AV_AUTH_KEY: its address vectors have keys (av_keys.h)
-  bool keeps_descriptors = false;   // its receivers keep those of receives (receiver.h)
-  bool keeps_receives = false;      // ReceiverSink::keep() is asked for each receive
+  bool hmem = false;               // FI_HMEM: memory may be a device's
+  bool user_ids = false;           // FI_AV_USER_ID: its address vectors can have them
+  AvKeys *av_keys = nullptr;       // FI_AV_AUTH_KEY: its address vectors have keys (av_keys.h)
+  bool keeps_descriptors = false;  // its receivers keep those of receives (receiver.h)
+  bool keeps_receives = false;     // ReceiverSink::keep() is asked for each receive
+  // What counters start (deferred.h). Null: its device does.
+  DeferredQueue *deferred = nullptr;
   std::atomic<size_t> children{0};  // open objects; a domain with some is busy
   std::vector<SharedReceiveContext *> shared_receives{};  // open ones; with the engine's lock held
 };

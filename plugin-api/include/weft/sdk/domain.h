@@ -22,6 +22,7 @@
 
 #include <weft/sdk/cntr.h>
 #include <weft/sdk/cq.h>
+#include <weft/sdk/deferred.h>
 #include <weft/sdk/engine.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/mr.h>
@@ -74,7 +75,9 @@ class DomainCore {
   int poll_open(struct fi_poll_attr *attr, struct fid_poll **set);
 
   // fi_ops
-  int control(int command, void *arg);  // FI_MAP_RAW_MR, FI_UNMAP_KEY
+  // FI_MAP_RAW_MR, FI_UNMAP_KEY; FI_QUEUE_WORK, FI_CANCEL_WORK, FI_FLUSH_WORK, unless a device does
+  // those (`shared().deferred` is null)
+  int control(int command, void *arg);
 
   // fi_ops_mr
   int reg(const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t requested_key,
@@ -102,8 +105,8 @@ class DomainCore {
  private:
   Engine engine_;
   DomainContext shared_;
+  DeferredQueue deferred_{shared_};
   Memory &memory_;
-  const bool hmem_;
 };
 
 class SoftwareDomain : public DomainCore {

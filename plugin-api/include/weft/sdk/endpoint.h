@@ -44,6 +44,7 @@
 #include <weft/result.h>
 #include <weft/sdk/av.h>
 #include <weft/sdk/contexts.h>
+#include <weft/sdk/deferred.h>
 #include <weft/sdk/endpoint_number.h>
 #include <weft/sdk/eq.h>
 #include <weft/sdk/levels.h>
@@ -97,6 +98,15 @@ class EndpointCore {
   // Counts, pointers, that the operation is valid and fits; fills in `elements`.
   ssize_t check_atomic(AtomicRequest &request) const;
   std::atomic<size_t> aliases{0};  // open ones: the endpoint is busy
+  DomainContext &domain_context() const { return core_domain_; }
+  // Whether calls may have FI_TRIGGER; deferred_queue(): where they wait. Null: it has no queue.
+  bool has_trigger() const { return (caps_ & FI_TRIGGER) != 0; }
+  DeferredQueue *deferred_queue() const {
+    return has_trigger() && &lock_ == &core_domain_.engine->lock() ? core_domain_.deferred
+                                                                   : nullptr;
+  }
+  // A transfer that was deferred does not start. `flags` are those of its completion.
+  void fail_transfer(void *context, uint64_t flags, int err);
 
   const EndpointLimits &limits() const { return limits_; }
   uint64_t caps() const { return caps_; }
@@ -129,6 +139,8 @@ class EndpointCore {
   // FI_GETOPSFLAG, FI_SETOPSFLAG and kGetEndpointNumber; -FI_ENOSYS for all other commands.
   // `tx_known`: the flags that transmits may have.
   int control_flags(int command, void *arg, uint64_t tx_known);
+  // fi_cancel of what waits for a counter; without the lock. 0, or -FI_ENOENT.
+  ssize_t cancel_deferred(void *context);
   // fi_getopt of the sizes above; -FI_ENOPROTOOPT for all other options.
   int get_limit(int level, int name, void *value, size_t *length) const;
   // For close(), with the lock held: detach() takes the completions away from operations that are

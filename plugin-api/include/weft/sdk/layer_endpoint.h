@@ -168,6 +168,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
   int bind(struct fid *fid, uint64_t flags) { return bind_object(fid, flags); }
   int control(int command, void *arg) {
     if (command == FI_ALIAS) return Alias<E>::open(self(), arg);
+    if (command == kQueueDeferred) return this->queue_deferred(arg);
     if (command != FI_ENABLE) return this->control_flags(command, arg, E::kSendFlags);
     Guard guard(lock());
     if (enabled()) return 0;
@@ -335,11 +336,11 @@ class LayerEndpoint : public Object<E, fid_ep>,
   static OrderKind kind_of(const AtomicRequest &) { return OrderKind::kAtomic; }
 
   template <class Request>
-  static void copy_what_all_have(const Request &request, uint64_t cq_flags, Operation &op) {
+  static void copy_what_all_have(const Request &request, Operation &op) {
     op.report = request.report;
     op.fence = request.flags & FI_FENCE;
     op.context = request.context;
-    op.cq_flags = cq_flags;
+    op.cq_flags = completion_flags(request);
     op.data = request.data;
     op.tag = 0;
   }
@@ -350,22 +351,19 @@ class LayerEndpoint : public Object<E, fid_ep>,
     std::copy_n(request.iov, request.count, op.iov);
   }
   static void copy(const SendRequest &request, Operation &op) {
-    copy_what_all_have(request, FI_SEND | (request.tagged ? FI_TAGGED : FI_MSG), op);
+    copy_what_all_have(request, op);
     copy_memory(request, op);
     op.tag = request.tag;
   }
   static void copy(const RmaRequest &request, Operation &op) {
-    copy_what_all_have(request, FI_RMA | (request.write ? FI_WRITE : FI_READ), op);
+    copy_what_all_have(request, op);
     copy_memory(request, op);
     op.vector_count = uint8_t(request.rma_count);
     for (size_t i = 0; i < request.rma_count; ++i)
       op.vectors[i] = {request.rma[i].addr, request.rma[i].len, request.rma[i].key};
   }
   // Operands go into packets as the protocol wants them.
-  static void copy(const AtomicRequest &request, Operation &op) {
-    const bool reads = request.kind != AtomicKind::kWrite;
-    copy_what_all_have(request, FI_ATOMIC | (reads ? FI_READ : FI_WRITE), op);
-  }
+  static void copy(const AtomicRequest &request, Operation &op) { copy_what_all_have(request, op); }
 
   // ReceiverSink
   void deliver(Unexpected &message, Receive &receive) override {

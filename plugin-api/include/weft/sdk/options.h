@@ -35,8 +35,9 @@ int set_option(size_t &option, const void *value, size_t length);
 
 // FI_GETOPSFLAG and FI_SETOPSFLAG (fi_endpoint.3: FI_TRANSMIT or FI_RECV among the flags says which
 // side); -FI_ENOSYS for all other commands. `tx` or `rx` is null where there is no such side;
-// `tx_known` are the flags that transmits may have.
-int control_op_flags(int command, void *arg, uint64_t tx_known, uint64_t *tx, uint64_t *rx);
+// `tx_known` are the flags that transmits may have, `rx_known` those of receives.
+int control_op_flags(int command, void *arg, uint64_t tx_known, uint64_t *tx, uint64_t *rx,
+                     uint64_t rx_known = kRecvFlags);
 
 }  // namespace weft::sdk
 

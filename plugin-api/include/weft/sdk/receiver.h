@@ -145,7 +145,8 @@ struct RecvRequest {
   size_t count = 0;
   fi_addr_t src = FI_ADDR_UNSPEC;  // used under FI_DIRECTED_RECV only
   uint64_t tag = 0, ignore = 0;
-  uint64_t flags = 0;  // FI_COMPLETION, FI_MULTI_RECV, FI_PEEK, FI_CLAIM, FI_DISCARD, FI_MORE
+  // FI_COMPLETION, FI_MULTI_RECV, FI_PEEK, FI_CLAIM, FI_DISCARD, FI_MORE; kDeferred
+  uint64_t flags = 0;
   void *context = nullptr;
 };
 
@@ -295,6 +296,7 @@ class Receiver : public RxContext, private Handler {
   }
   void deliver(Unexpected &message, Receive &receive);
   void end(Receive &buffer);
+  void complete_deferred(Receive &receive, const Message &message, size_t received, int err);
   void complete_imported(Receive &receive, const Message &message, size_t received, int err);
   void report_error(const Receive &receive, const Message &message, size_t received, int err,
                     void *place);

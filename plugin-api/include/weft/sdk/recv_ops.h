@@ -13,7 +13,8 @@
 //      ssize_t start(const RecvRequest &request);             // with the lock held
 //    };
 //
-// start() checks the vectors (Receiver::post). Not for endpoints that also send: transfer.h.
+// start() checks the vectors (Receiver::post). A call with FI_TRIGGER becomes start_triggered(), where
+// the class has that. Not for endpoints that also send: transfer.h.
 #ifndef WEFT_SDK_RECV_OPS_H
 #define WEFT_SDK_RECV_OPS_H
 
@@ -22,6 +23,7 @@
 #include <rdma/fi_tagged.h>
 #include <weft/sdk/lock.h>
 #include <weft/sdk/receiver.h>
+#include <weft/sdk/transfer_requests.h>
 
 namespace weft::sdk {
 
@@ -48,12 +50,7 @@ class ReceiveOps {
   }
   ssize_t recvmsg(const struct fi_msg *msg, uint64_t flags) {
     if (msg == nullptr) return -FI_EINVAL;
-    return post({.iov = msg->msg_iov,
-                 .desc = msg->desc,
-                 .count = msg->iov_count,
-                 .src = msg->addr,
-                 .flags = flags,
-                 .context = msg->context});
+    return post(recv_request(*msg, flags));
   }
 
   // ---- fi_ops_tagged ----
@@ -84,24 +81,24 @@ class ReceiveOps {
   }
   ssize_t trecvmsg(const struct fi_msg_tagged *msg, uint64_t flags) {
     if (msg == nullptr) return -FI_EINVAL;
-    return post({.tagged = true,
-                 .iov = msg->msg_iov,
-                 .desc = msg->desc,
-                 .count = msg->iov_count,
-                 .src = msg->addr,
-                 .tag = msg->tag,
-                 .ignore = msg->ignore,
-                 .flags = flags,
-                 .context = msg->context});
+    return post(recv_request(*msg, flags));
   }
 
  private:
   ssize_t post(const RecvRequest &request) {
     E &e = static_cast<E &>(*this);
+    if (request.flags & (FI_TRIGGER | kDeferred)) [[unlikely]]
+      return post_triggered(e, request);
     Guard guard(e.lock());
     if (!e.enabled()) return -FI_EOPBADSTATE;
     if (!e.offers(request.tagged ? FI_TAGGED : FI_MSG, FI_RECV)) return -FI_EOPNOTSUPP;
     return e.start(request);
+  }
+  static ssize_t post_triggered(E &e, const RecvRequest &request) {
+    if constexpr (requires { e.start_triggered(RecvRequest(request)); })
+      return e.start_triggered(RecvRequest(request));
+    else
+      return -FI_EBADFLAGS;
   }
   uint64_t default_flags() { return static_cast<E &>(*this).rx_flags(); }
 };

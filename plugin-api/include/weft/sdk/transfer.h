@@ -19,6 +19,10 @@
 //
 // `desc` is what the application passed: a descriptor (fi_mr_desc) for each vector, or null for
 // none. TransferOps does not look at them. A call with one buffer has one, which may be null.
+//
+// A call with FI_TRIGGER starts later, by the domain's DeferredQueue (deferred.h). An endpoint whose
+// device does that has start_later(request, trigger) in place of the one here. An endpoint that takes
+// deferred work passes kQueueDeferred of its control() to queue_deferred().
 #ifndef WEFT_SDK_TRANSFER_H
 #define WEFT_SDK_TRANSFER_H
 
@@ -27,67 +31,18 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 #include <weft/sdk/atomic.h>
+#include <weft/sdk/deferred_request.h>
 #include <weft/sdk/endpoint.h>
 #include <weft/sdk/iov.h>
 #include <weft/sdk/recv_ops.h>
+#include <weft/sdk/transfer_requests.h>
 
+#include <memory>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 namespace weft::sdk {
-
-// `report`: a completion is wanted. `length`: bytes of all vectors. Flags are those of fi_sendmsg
-// and its like (FI_INJECT, FI_REMOTE_CQ_DATA, FI_MORE, FI_FENCE, completion levels); those of calls
-// without flags are the endpoint's (fi_tx_attr.op_flags).
-struct SendRequest {
-  bool tagged = false;
-  bool report = true;
-  const iovec *iov = nullptr;
-  void *const *desc = nullptr;
-  size_t count = 0;
-  uint64_t length = 0;
-  fi_addr_t dest = FI_ADDR_UNSPEC;
-  uint64_t tag = 0;
-  uint64_t data = 0;
-  uint64_t flags = 0;
-  void *context = nullptr;
-};
-
-struct RmaRequest {
-  bool write = false;
-  bool report = true;
-  const iovec *iov = nullptr;
-  void *const *desc = nullptr;
-  size_t count = 0;
-  uint64_t length = 0;
-  const fi_rma_iov *rma = nullptr;  // their lengths add up to `length`
-  size_t rma_count = 0;
-  fi_addr_t dest = FI_ADDR_UNSPEC;
-  uint64_t data = 0;
-  uint64_t flags = 0;
-  void *context = nullptr;
-};
-
-struct AtomicRequest {
-  AtomicKind kind = AtomicKind::kWrite;
-  bool report = true;
-  int datatype = 0, op = 0;          // valid together, for this kind
-  const fi_ioc *operands = nullptr;  // none for FI_ATOMIC_READ
-  void *const *operand_desc = nullptr;
-  size_t operand_count = 0;
-  const fi_ioc *compares = nullptr;  // kCompare
-  void *const *compare_desc = nullptr;
-  size_t compare_count = 0;
-  fi_ioc *results = nullptr;  // kFetch, kCompare
-  void *const *result_desc = nullptr;
-  size_t result_count = 0;
-  const fi_rma_ioc *rma = nullptr;
-  size_t rma_count = 0;
-  uint64_t elements = 0;  // of each of those
-  fi_addr_t dest = FI_ADDR_UNSPEC;
-  uint64_t data = 0;
-  uint64_t flags = 0;
-  void *context = nullptr;
-};
 
 template <class E>
 class TransferOps : public ReceiveOps<E> {
@@ -99,12 +54,7 @@ class TransferOps : public ReceiveOps<E> {
   ssize_t sendv(const struct iovec *iov, void **desc, size_t count, fi_addr_t dest, void *context) {
     return many(false, iov, desc, count, dest, 0, 0, self().tx_flags(), context);
   }
-  ssize_t sendmsg(const struct fi_msg *msg, uint64_t flags) {
-    if (msg == nullptr) return -FI_EINVAL;
-    if (flags & ~E::kSendFlags) return -FI_EBADFLAGS;
-    return many(false, msg->msg_iov, msg->desc, msg->iov_count, msg->addr, 0, msg->data, flags,
-                msg->context);
-  }
+  ssize_t sendmsg(const struct fi_msg *msg, uint64_t flags) { return send_msg(msg, flags); }
   ssize_t inject(const void *buf, size_t len, fi_addr_t dest) {
     return one(false, buf, len, nullptr, dest, 0, 0, kInjectCall, nullptr);
   }
@@ -126,12 +76,7 @@ class TransferOps : public ReceiveOps<E> {
                  void *context) {
     return many(true, iov, desc, count, dest, tag, 0, self().tx_flags(), context);
   }
-  ssize_t tsendmsg(const struct fi_msg_tagged *msg, uint64_t flags) {
-    if (msg == nullptr) return -FI_EINVAL;
-    if (flags & ~E::kSendFlags) return -FI_EBADFLAGS;
-    return many(true, msg->msg_iov, msg->desc, msg->iov_count, msg->addr, msg->tag, msg->data,
-                flags, msg->context);
-  }
+  ssize_t tsendmsg(const struct fi_msg_tagged *msg, uint64_t flags) { return send_msg(msg, flags); }
   ssize_t tinject(const void *buf, size_t len, fi_addr_t dest, uint64_t tag) {
     return one(true, buf, len, nullptr, dest, tag, 0, kInjectCall, nullptr);
   }
@@ -154,7 +99,7 @@ class TransferOps : public ReceiveOps<E> {
     return rma_many(false, iov, desc, count, src, addr, key, self().tx_flags(), context);
   }
   ssize_t readmsg(const struct fi_msg_rma *msg, uint64_t flags) {
-    return rma_msg(false, msg, flags, EndpointCore::kReadFlags);
+    return rma_msg(false, msg, flags);
   }
   ssize_t write(const void *buf, size_t len, void *desc, fi_addr_t dest, uint64_t addr,
                 uint64_t key, void *context) {
@@ -165,7 +110,7 @@ class TransferOps : public ReceiveOps<E> {
     return rma_many(true, iov, desc, count, dest, addr, key, self().tx_flags(), context);
   }
   ssize_t writemsg(const struct fi_msg_rma *msg, uint64_t flags) {
-    return rma_msg(true, msg, flags, E::kSendFlags);
+    return rma_msg(true, msg, flags);
   }
   ssize_t inject_write(const void *buf, size_t len, fi_addr_t dest, uint64_t addr, uint64_t key) {
     return rma_one(true, buf, len, nullptr, dest, addr, key, 0, kInjectCall, nullptr);
@@ -188,7 +133,7 @@ class TransferOps : public ReceiveOps<E> {
     AtomicRequest request =
         s.request(AtomicKind::kWrite, dest, raw(datatype), raw(op), self().tx_flags(), context);
     request.operand_desc = &desc;
-    return start_atomic(std::move(request));
+    return start_now(std::move(request));
   }
   ssize_t atomicv(const struct fi_ioc *iov, void **desc, size_t count, fi_addr_t dest,
                   uint64_t addr, uint64_t key, enum fi_datatype datatype, enum fi_op op,
@@ -197,7 +142,7 @@ class TransferOps : public ReceiveOps<E> {
     AtomicRequest request =
         v.request(AtomicKind::kWrite, dest, raw(datatype), raw(op), self().tx_flags(), context);
     request.operand_desc = desc;
-    return start_atomic(std::move(request));
+    return start_now(std::move(request));
   }
   ssize_t atomicmsg(const struct fi_msg_atomic *msg, uint64_t flags) {
     return atomic_msg({.kind = AtomicKind::kWrite}, msg, flags);
@@ -205,7 +150,7 @@ class TransferOps : public ReceiveOps<E> {
   ssize_t inject_atomic(const void *buf, size_t count, fi_addr_t dest, uint64_t addr, uint64_t key,
                         enum fi_datatype datatype, enum fi_op op) {
     const Simple s(buf, nullptr, nullptr, count, addr, key);
-    return start_atomic(
+    return start_now(
         s.request(AtomicKind::kWrite, dest, raw(datatype), raw(op), kInjectCall, nullptr));
   }
   ssize_t fetch_atomic(const void *buf, size_t count, void *desc, void *result, void *result_desc,
@@ -216,7 +161,7 @@ class TransferOps : public ReceiveOps<E> {
         s.request(AtomicKind::kFetch, dest, raw(datatype), raw(op), self().tx_flags(), context);
     request.operand_desc = &desc;
     request.result_desc = &result_desc;
-    return start_atomic(std::move(request));
+    return start_now(std::move(request));
   }
   ssize_t fetch_atomicv(const struct fi_ioc *iov, void **desc, size_t count, struct fi_ioc *resultv,
                         void **result_desc, size_t result_count, fi_addr_t dest, uint64_t addr,
@@ -231,7 +176,7 @@ class TransferOps : public ReceiveOps<E> {
     request.results = resultv;
     request.result_desc = result_desc;
     request.result_count = result_count;
-    return start_atomic(std::move(request));
+    return start_now(std::move(request));
   }
   ssize_t fetch_atomicmsg(const struct fi_msg_atomic *msg, struct fi_ioc *resultv,
                           void **result_desc, size_t result_count, uint64_t flags) {
@@ -251,7 +196,7 @@ class TransferOps : public ReceiveOps<E> {
     request.operand_desc = &desc;
     request.compare_desc = &compare_desc;
     request.result_desc = &result_desc;
-    return start_atomic(std::move(request));
+    return start_now(std::move(request));
   }
   ssize_t compare_atomicv(const struct fi_ioc *iov, void **desc, size_t count,
                           const struct fi_ioc *comparev, void **compare_desc, size_t compare_count,
@@ -268,7 +213,7 @@ class TransferOps : public ReceiveOps<E> {
     request.results = resultv;
     request.result_desc = result_desc;
     request.result_count = result_count;
-    return start_atomic(std::move(request));
+    return start_now(std::move(request));
   }
   ssize_t compare_atomicmsg(const struct fi_msg_atomic *msg, const struct fi_ioc *comparev,
                             void **compare_desc, size_t compare_count, struct fi_ioc *resultv,
@@ -283,17 +228,56 @@ class TransferOps : public ReceiveOps<E> {
                       msg, flags);
   }
 
+  // ---- what waits for a counter (deferred.h) ----
+  // The lock is held, and the request has passed all checks.
+  template <class Request>
+  ssize_t start_later(const Request &request, const Trigger &trigger) {
+    E &e = self();
+    DeferredQueue *const queue = e.deferred_queue();
+    if (queue == nullptr) return -FI_ENOSYS;
+    // Who would copy the bytes of an inject does not know memory of devices.
+    if (request.flags & FI_INJECT && e.domain_context().hmem) return -FI_ENOSYS;
+    return queue->add(std::make_unique<DeferredTransfer<E, Request>>(
+        e, request,
+        Deferred::Origin{.trigger = trigger, .endpoint = &e, .context = request.context}));
+  }
+  // A call with FI_TRIGGER.
+  template <class Request>
+  ssize_t start_triggered(Request &&request) {
+    E &e = self();
+    if (request.flags & kDeferred || !e.has_trigger()) return -FI_EBADFLAGS;
+    Trigger trigger;
+    if (const ssize_t rc = read_trigger(e.domain_context(), request.context, trigger); rc != 0)
+      return rc;
+    request.flags &= ~uint64_t(FI_TRIGGER);
+    if (const ssize_t rc = prepare(request); rc != 0) return rc;
+    Guard guard(e.lock());
+    if (const ssize_t rc = admit(request); rc != 0) return rc;
+    return e.start_later(request, trigger);
+  }
+  // Deferred work of the domain: `arg` is a DeferredCall. 0 or -FI_E...
+  int queue_deferred(void *arg) {
+    if (arg == nullptr) return -FI_EINVAL;
+    auto &call = *static_cast<DeferredCall *>(arg);
+    if (call.domain != &self().domain_context()) return -FI_EINVAL;
+    if (self().deferred_queue() == nullptr) return -FI_EOPNOTSUPP;
+    return int(std::visit(
+        [&](auto &request) { return queue_work(std::move(request), call.origin); }, call.request));
+  }
+
  private:
   static constexpr uint64_t kInjectCall = FI_INJECT | TxContext::kSilent;
+  static constexpr uint64_t kWorkRecvFlags = FI_COMPLETION | FI_MORE;
 
   E &self() { return static_cast<E &>(*this); }
 
-  static bool add_up(const iovec *iov, size_t count, uint64_t &length) {
-    length = 0;
-    for (size_t i = 0; i < count; ++i)
-      if (__builtin_add_overflow(length, uint64_t(iov[i].iov_len), &length)) return false;
-    return true;
+  // The flags that calls with flags may have, without FI_TRIGGER.
+  static uint64_t known_flags(const SendRequest &) { return E::kSendFlags; }
+  static uint64_t known_flags(const AtomicRequest &) { return E::kSendFlags; }
+  static uint64_t known_flags(const RmaRequest &request) {
+    return request.write ? E::kSendFlags : EndpointCore::kReadFlags;
   }
+  static uint64_t known_flags(const RecvRequest &) { return ~kDeferred; }  // start() knows
   // Operands, compare values and results of the calls that have one of each.
   struct Simple {
     fi_ioc operand, compare, result;
@@ -354,16 +338,16 @@ class TransferOps : public ReceiveOps<E> {
   ssize_t one(bool tagged, const void *buf, size_t len, void *const *desc, fi_addr_t dest,
               uint64_t tag, uint64_t data, uint64_t flags, void *context) {
     const iovec iov{const_cast<void *>(buf), len};
-    return send_request({.tagged = tagged,
-                         .iov = &iov,
-                         .desc = desc,
-                         .count = 1,
-                         .length = len,
-                         .dest = dest,
-                         .tag = tag,
-                         .data = data,
-                         .flags = flags,
-                         .context = context});
+    return start_now(SendRequest{.tagged = tagged,
+                                 .iov = &iov,
+                                 .desc = desc,
+                                 .count = 1,
+                                 .length = len,
+                                 .dest = dest,
+                                 .tag = tag,
+                                 .data = data,
+                                 .flags = flags,
+                                 .context = context});
   }
   ssize_t many(bool tagged, const iovec *iov, void *const *desc, size_t count, fi_addr_t dest,
                uint64_t tag, uint64_t data, uint64_t flags, void *context) {
@@ -378,35 +362,100 @@ class TransferOps : public ReceiveOps<E> {
                         .flags = flags,
                         .context = context};
     if (!add_up(iov, count, request.length)) return -FI_EMSGSIZE;
-    return send_request(std::move(request));
+    return start_now(std::move(request));
+  }
+  template <class Msg>
+  ssize_t send_msg(const Msg *msg, uint64_t flags) {
+    if (msg == nullptr) return -FI_EINVAL;
+    if (flags & ~(E::kSendFlags | FI_TRIGGER)) return -FI_EBADFLAGS;
+    SendRequest request;
+    if (const ssize_t rc = fill(request, *msg, flags); rc != 0) return rc;
+    return start_now(std::move(request));
+  }
+
+  // What needs no lock, and what does.
+  ssize_t prepare(SendRequest &request) {
+    if (const ssize_t rc = self().check_length(request.length, request.flags); rc != 0) return rc;
+    return settle_flags(request);
+  }
+  ssize_t prepare(RmaRequest &request) {
+    if (const ssize_t rc = self().check_length(request.length, request.flags); rc != 0) return rc;
+    if (!request.write) request.flags &= ~(FI_REMOTE_CQ_DATA | FI_INJECT);
+    return settle_flags(request);
+  }
+  ssize_t prepare(AtomicRequest &request) {
+    if (const ssize_t rc = self().check_atomic(request); rc != 0) return rc;
+    return settle_flags(request);
+  }
+  static ssize_t prepare(RecvRequest &request) {  // as far as a copy of it needs
+    return request.count > kIovLimit || (request.count != 0 && request.iov == nullptr) ? -FI_EINVAL
+                                                                                       : 0;
+  }
+  template <class Request>
+  ssize_t settle_flags(Request &request) {
+    request.report = self().reports(request.flags);
+    request.flags &= ~TxContext::kSilent;
+    return 0;
+  }
+  ssize_t admit(const SendRequest &request) {
+    return admit(request.tagged ? FI_TAGGED : FI_MSG, FI_SEND);
+  }
+  ssize_t admit(const RmaRequest &request) {
+    return admit(FI_RMA, request.write ? FI_WRITE : FI_READ);
+  }
+  ssize_t admit(const AtomicRequest &request) {
+    return admit(FI_ATOMIC, request.kind != AtomicKind::kWrite ? FI_READ : FI_WRITE);
+  }
+  ssize_t admit(const RecvRequest &request) {
+    return admit(request.tagged ? FI_TAGGED : FI_MSG, FI_RECV);
+  }
+  ssize_t admit(uint64_t kind, uint64_t direction) {
+    if (!self().enabled()) return -FI_EOPBADSTATE;
+    return self().offers(kind, direction) ? 0 : -FI_EOPNOTSUPP;
   }
   // By reference: a copy of what was just written, in wider pieces, makes the processor wait.
-  ssize_t send_request(SendRequest &&request) {
+  template <class Request>
+  ssize_t start_now(Request &&request) {
     E &e = self();
-    if (const ssize_t rc = e.check_length(request.length, request.flags); rc != 0) return rc;
-    request.report = e.reports(request.flags);
-    request.flags &= ~TxContext::kSilent;
+    if (request.flags & (FI_TRIGGER | kDeferred)) [[unlikely]]
+      return start_triggered(std::move(request));
+    if (const ssize_t rc = prepare(request); rc != 0) return rc;
     Guard guard(e.lock());
-    if (!e.enabled()) return -FI_EOPBADSTATE;
-    if (!e.offers(request.tagged ? FI_TAGGED : FI_MSG, FI_SEND)) return -FI_EOPNOTSUPP;
+    if (const ssize_t rc = admit(request); rc != 0) return rc;
     return e.start(request);
+  }
+  template <class Request>
+  ssize_t queue_work(Request &&request, Deferred::Origin origin) {
+    E &e = self();
+    request.flags &= ~uint64_t(FI_TRIGGER);
+    if (request.flags & ~known_flags(request)) return -FI_EBADFLAGS;
+    if constexpr (std::is_same_v<Request, RecvRequest>)
+      if (request.flags & ~kWorkRecvFlags) return -FI_ENOSYS;  // it ends more than once, or at once
+    if (const ssize_t rc = prepare(request); rc != 0) return rc;
+    origin.endpoint = &e;
+    origin.context = request.context;
+    origin.report = (request.flags & FI_COMPLETION) != 0;
+    Guard guard(e.lock());
+    if (const ssize_t rc = admit(request); rc != 0) return rc;
+    return e.deferred_queue()->add(
+        std::make_unique<DeferredTransfer<E, Request>>(e, request, origin));
   }
 
   ssize_t rma_one(bool write, const void *buf, size_t len, void *const *desc, fi_addr_t dest,
                   uint64_t addr, uint64_t key, uint64_t data, uint64_t flags, void *context) {
     const iovec iov{const_cast<void *>(buf), len};
     const fi_rma_iov rma{addr, len, key};
-    return rma_request({.write = write,
-                        .iov = &iov,
-                        .desc = desc,
-                        .count = 1,
-                        .length = len,
-                        .rma = &rma,
-                        .rma_count = 1,
-                        .dest = dest,
-                        .data = data,
-                        .flags = flags,
-                        .context = context});
+    return start_now(RmaRequest{.write = write,
+                                .iov = &iov,
+                                .desc = desc,
+                                .count = 1,
+                                .length = len,
+                                .rma = &rma,
+                                .rma_count = 1,
+                                .dest = dest,
+                                .data = data,
+                                .flags = flags,
+                                .context = context});
   }
   ssize_t rma_many(bool write, const iovec *iov, void *const *desc, size_t count, fi_addr_t dest,
                    uint64_t addr, uint64_t key, uint64_t flags, void *context) {
@@ -414,79 +463,30 @@ class TransferOps : public ReceiveOps<E> {
     uint64_t length;
     if (!add_up(iov, count, length)) return -FI_EMSGSIZE;
     const fi_rma_iov rma{addr, length, key};
-    return rma_request({.write = write,
-                        .iov = iov,
-                        .desc = desc,
-                        .count = count,
-                        .length = length,
-                        .rma = &rma,
-                        .rma_count = 1,
-                        .dest = dest,
-                        .flags = flags,
-                        .context = context});
+    return start_now(RmaRequest{.write = write,
+                                .iov = iov,
+                                .desc = desc,
+                                .count = count,
+                                .length = length,
+                                .rma = &rma,
+                                .rma_count = 1,
+                                .dest = dest,
+                                .flags = flags,
+                                .context = context});
   }
-  ssize_t rma_msg(bool write, const fi_msg_rma *msg, uint64_t flags, uint64_t known) {
+  ssize_t rma_msg(bool write, const fi_msg_rma *msg, uint64_t flags) {
     if (msg == nullptr) return -FI_EINVAL;
-    if (flags & ~known) return -FI_EBADFLAGS;
-    if (msg->iov_count > kIovLimit || (msg->iov_count != 0 && msg->msg_iov == nullptr) ||
-        msg->rma_iov == nullptr || msg->rma_iov_count == 0 || msg->rma_iov_count > kIovLimit)
-      return -FI_EINVAL;
-    RmaRequest request{.write = write,
-                       .iov = msg->msg_iov,
-                       .desc = msg->desc,
-                       .count = msg->iov_count,
-                       .rma = msg->rma_iov,
-                       .rma_count = msg->rma_iov_count,
-                       .dest = msg->addr,
-                       .data = msg->data,
-                       .flags = flags,
-                       .context = msg->context};
-    uint64_t remote = 0;
-    for (size_t i = 0; i < msg->rma_iov_count; ++i)
-      if (__builtin_add_overflow(remote, uint64_t(msg->rma_iov[i].len), &remote))
-        return -FI_EMSGSIZE;
-    if (!add_up(msg->msg_iov, msg->iov_count, request.length)) return -FI_EMSGSIZE;
-    if (remote != request.length) return -FI_EINVAL;
-    return rma_request(std::move(request));
-  }
-  ssize_t rma_request(RmaRequest &&request) {
-    E &e = self();
-    if (const ssize_t rc = e.check_length(request.length, request.flags); rc != 0) return rc;
-    if (!request.write) request.flags &= ~(FI_REMOTE_CQ_DATA | FI_INJECT);
-    request.report = e.reports(request.flags);
-    request.flags &= ~TxContext::kSilent;
-    Guard guard(e.lock());
-    if (!e.enabled()) return -FI_EOPBADSTATE;
-    if (!e.offers(FI_RMA, request.write ? FI_WRITE : FI_READ)) return -FI_EOPNOTSUPP;
-    return e.start(request);
+    RmaRequest request{.write = write};
+    if (flags & ~(known_flags(request) | FI_TRIGGER)) return -FI_EBADFLAGS;
+    if (const ssize_t rc = fill(request, *msg, flags); rc != 0) return rc;
+    return start_now(std::move(request));
   }
 
   ssize_t atomic_msg(AtomicRequest request, const fi_msg_atomic *msg, uint64_t flags) {
     if (msg == nullptr) return -FI_EINVAL;
-    if (flags & ~E::kSendFlags) return -FI_EBADFLAGS;
-    request.datatype = raw(msg->datatype);
-    request.op = raw(msg->op);
-    request.operands = msg->msg_iov;
-    request.operand_desc = msg->desc;
-    request.operand_count = msg->iov_count;
-    request.rma = msg->rma_iov;
-    request.rma_count = msg->rma_iov_count;
-    request.dest = msg->addr;
-    request.data = msg->data;
-    request.flags = flags;
-    request.context = msg->context;
-    return start_atomic(std::move(request));
-  }
-  ssize_t start_atomic(AtomicRequest &&request) {
-    E &e = self();
-    if (const ssize_t rc = e.check_atomic(request); rc != 0) return rc;
-    request.report = e.reports(request.flags);
-    request.flags &= ~TxContext::kSilent;
-    Guard guard(e.lock());
-    if (!e.enabled()) return -FI_EOPBADSTATE;
-    const bool reads = request.kind != AtomicKind::kWrite;
-    if (!e.offers(FI_ATOMIC, reads ? FI_READ : FI_WRITE)) return -FI_EOPNOTSUPP;
-    return e.start(request);
+    if (flags & ~(E::kSendFlags | FI_TRIGGER)) return -FI_EBADFLAGS;
+    fill(request, *msg, flags);
+    return start_now(std::move(request));
   }
 };
 
