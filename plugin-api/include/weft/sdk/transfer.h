@@ -241,8 +241,13 @@ class TransferOps : public ReceiveOps<E> {
         e, request,
         Deferred::Origin{.trigger = trigger, .endpoint = &e, .context = request.context}));
   }
-  // A call with FI_TRIGGER.
+  // A call with FI_TRIGGER, which an endpoint without has_trigger() does not know.
   template <class Request>
+  ssize_t start_triggered(Request &&) {
+    return -FI_EBADFLAGS;
+  }
+  template <class Request>
+  requires requires(E &e) { e.has_trigger(); }
   ssize_t start_triggered(Request &&request) {
     E &e = self();
     if (request.flags & kDeferred || !e.has_trigger()) return -FI_EBADFLAGS;
