@@ -121,6 +121,86 @@ TEST(CxiEntries, FlowControlOfDeferredMessages) {
   net.wait_count(done, works.size());
 }
 
+// What `many` messages do that are received later, the newest first; `log`: what was said.
+void receive_backwards(size_t many, std::string &log) {
+  testing::internal::CaptureStderr();
+  Net net(2);
+  std::vector<uint64_t> out(many);
+  for (size_t i = 0; i < many; ++i) {
+    out[i] = 1000 + i;
+    net.post([&] {
+      return fi_tsend(net[0].ep, &out[i], sizeof out[i], nullptr, net.at(0, 1), i, &out[i]);
+    });
+  }
+  for (size_t i = many; i-- != 0;) {
+    uint64_t in = 0;
+    net.post(
+        [&] { return fi_trecv(net[1].ep, &in, sizeof in, nullptr, FI_ADDR_UNSPEC, i, 0, &in); });
+    EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
+    EXPECT_EQ(in, 1000 + i);
+  }
+  for (size_t i = 0; i < many; ++i) EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+  log = testing::internal::GetCapturedStderr();
+}
+
+// More than there are entries for. A NIC that is lossless (FI_CXI_MSG_LOSSLESS) drops none.
+TEST(CxiEntries, MessagesAreDroppedWhereTheyMayNotWait) {
+  if (!with_few_entries()) return;
+  std::string log;
+  receive_backwards(kMany, log);
+  EXPECT_NE(log.find("flow control: the NIC drops messages"), std::string::npos);
+}
+
+TEST(CxiLossless, MessagesWaitAndNoneIsDropped) {
+  if (!in_fresh_process({"FI_CXI_SOFT_LIST_ENTRIES=40", "FI_LOG_LEVEL=warn",
+                         "FI_CXI_SOFT_DEVICES=cxi0=127.0.0.43", "FI_CXI_MSG_LOSSLESS=1"}))
+    return;
+  std::string log;
+  receive_backwards(kMany, log);
+  EXPECT_EQ(log.find("flow control"), std::string::npos) << log;
+}
+
+// All entries are receives of the process, and the one message that it waits for has none.
+TEST(CxiLossless, ReceivesGiveWayToMessages) {
+  if (!in_fresh_process({"FI_CXI_SOFT_LIST_ENTRIES=40", "FI_LOG_LEVEL=warn",
+                         "FI_CXI_SOFT_DEVICES=cxi0=127.0.0.43", "FI_CXI_MSG_LOSSLESS=1"}))
+    return;
+  testing::internal::CaptureStderr();
+  Net net(2);
+  std::vector<uint64_t> in(kMany);
+  for (uint64_t &one : in)
+    net.post([&] {
+      return fi_trecv(net[1].ep, &one, sizeof one, nullptr, FI_ADDR_UNSPEC,
+                      uint64_t(&one - in.data()), 0, &one);
+    });
+  const std::vector<uint64_t> out{500, 7};  // the first one has no receive
+  for (const uint64_t &one : out)
+    net.post([&] {
+      return fi_tsend(net[0].ep, &one, sizeof one, nullptr, net.at(0, 1), one,
+                      const_cast<uint64_t *>(&one));
+    });
+  EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
+  EXPECT_EQ(in[7], 7u);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(log.find("flow control"), std::string::npos) << log;
+}
+
+// A process that waits in vain is told when the other one ends.
+TEST(CxiLossless, AReceiverThatEndsFailsWhatWaits) {
+  if (!in_fresh_process({"FI_CXI_SOFT_LIST_ENTRIES=40", "FI_CXI_SOFT_DEVICES=cxi0=127.0.0.43",
+                         "FI_CXI_MSG_LOSSLESS=1"}))
+    return;
+  Net net(2);
+  std::vector<uint64_t> out(kMany);
+  for (uint64_t &one : out)
+    net.post([&] { return fi_tsend(net[0].ep, &one, sizeof one, nullptr, net.at(0, 1), 1, &one); });
+  net[1].ep.reset();
+  size_t failed = 0;
+  for (size_t i = 0; i < kMany; ++i) failed += net.wait(net[0].tx_cq).err != 0 ? 1 : 0;
+  EXPECT_GT(failed, 0u);
+  EXPECT_LT(failed, kMany) << "the first ones had places";
+}
+
 // Work whose counter has fired it ends with its endpoint. Its counter may be closed then.
 TEST(CxiEntries, DeferredMessagesEndWithTheirEndpoint) {
   if (!with_few_entries()) return;

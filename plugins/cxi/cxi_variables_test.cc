@@ -285,9 +285,8 @@ TEST(CxiVariables, WhatOnlyTheHardwareFollowsIsTaken) {
                          "FI_CXI_DISABLE_CQ_HUGETLB=1", "FI_CXI_DISABLE_HOST_REGISTER=1",
                          "FI_CXI_DISABLE_HMEM_DEV_REGISTER=1", "FI_CXI_FORCE_ZE_HMEM_SUPPORT=1",
                          "FI_CXI_DISABLE_DMABUF_CUDA=1", "FI_CXI_DISABLE_DMABUF_ROCR=1",
-                         "FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD=1", "FI_CXI_MSG_LOSSLESS=1",
-                         "FI_CXI_TELEMETRY_RGID=3", "FI_CXI_COLL_USE_DMA_PUT=1",
-                         "FI_LOG_LEVEL=warn"}))
+                         "FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD=1", "FI_CXI_TELEMETRY_RGID=3",
+                         "FI_CXI_COLL_USE_DMA_PUT=1", "FI_LOG_LEVEL=warn"}))
     return;
   testing::internal::CaptureStderr();
   Net net(2);

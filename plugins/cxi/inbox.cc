@@ -61,7 +61,9 @@ Result<void> Inbox::open(bool waits, size_t max_list_entries) {
                                              .waits = waits}));
   WEFT_CHECK(queue_.open(*ports_.lni, settings_.sw_rx_tx_init_max, ports_.profile));
   WEFT_TRY(portal_,
-           ports_.lni->portal({.is_matching = true, .flow_control = !protocol_.is_rnr}, *events_));
+           ports_.lni->portal(
+               {.is_matching = true, .flow_control = !protocol_.is_rnr, .lossless = is_lossless()},
+               *events_));
   WEFT_CHECK(ports_.map(*portal_, protocol_.index));
   if (!protocol_.is_rnr) reserve();
   WEFT_CHECK(links_.wait("messages without a receive", *portal_, [this] { return read_link(); }));
@@ -70,6 +72,7 @@ Result<void> Inbox::open(bool waits, size_t max_list_entries) {
                 settings_.oflow_buf_min_posted, settings_.oflow_buf_size);
   portal_->set_state(offloads_ ? PortalState::kEnabled : PortalState::kSoftwareManaged,
                      kIgnoreDrops);
+  if (is_lossless()) make_room();
   return {};
 }
 

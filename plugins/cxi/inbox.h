@@ -19,6 +19,9 @@
 // enables the portal, and tells them. A sender that is gone tells nothing: after kPatienceNs
 // without a word the portal is enabled all the same.
 //
+// Lossless (FI_CXI_MSG_LOSSLESS): messages wait in the NIC until it has a place for them. It tells
+// nobody, so its software looks whether list entries are short, and makes room in the same way.
+//
 // A NIC without a place for one more receive, or for a message without one, gives receives back, so
 // that there is place for messages; until all receives are done software matches what is collected.
 //
@@ -186,6 +189,8 @@ class Inbox final : private sdk::Handler {
   void on_enabled();
   void enable_without_the_lost();
   bool is_pool_low() const;
+  bool is_lossless() const { return settings_.msg_lossless && !protocol_.is_rnr; }
+  void make_room();
   void retry_later();
   void be_patient();
   void schedule();
@@ -232,6 +237,7 @@ class Inbox final : private sdk::Handler {
   uint32_t told_ = 0;  // drops that senders have told of
   std::vector<Peer> senders_;
   uint64_t retry_at_ = 0, give_up_at_ = 0;
+  uint64_t look_at_ = 0;  // of a lossless one: whether the NIC has list entries
 };
 
 }  // namespace weft::cxi

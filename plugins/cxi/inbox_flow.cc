@@ -4,6 +4,7 @@
 #include <weft/sdk/log.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "plugins/cxi/control.h"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr uint16_t kCollected = UINT16_MAX;  // buffer_id of searches
 constexpr int kRounds = 1 << 16;
+constexpr uint64_t kLookNs = 1'000'000;
 constexpr size_t kLowShare = 8;  // of the list entries: with less than that left they are short
 
 const char *text_of(Reason reason) {
@@ -72,8 +74,9 @@ void Inbox::offer_again() {
   }
 }
 
-// The oldest first. A multi-receive buffer stays where it is: messages may be on their way into it.
-// Then those of its kind stay, too, or they would change their order.
+// The newest first: messages may come meanwhile, and must find the oldest. A multi-receive buffer
+// stays where it is: messages may be on their way into it. Then those of its kind stay, too, or they
+// would change their order.
 void Inbox::take_back() {
   if (taking_back_ != 0) return;
   starved_ = true;
@@ -86,7 +89,7 @@ void Inbox::take_back() {
     kept.push_back(&slot);
   }
   std::erase_if(kept, [&](const Slot *slot) { return stay[slot->receive->tagged]; });
-  std::ranges::sort(kept, {}, [](const Slot *slot) { return slot->receive->number; });
+  std::ranges::sort(kept, std::greater(), [](const Slot *slot) { return slot->receive->number; });
   for (Slot *const slot : kept) slot->taken_back = true;
   taking_back_ = kept.size();
   if (kept.empty()) return on_back();
@@ -129,9 +132,22 @@ void Inbox::be_patient() {
 }
 
 void Inbox::schedule() {
-  const uint64_t gives_up = flow_ == Flow::kDropping ? give_up_at_ : 0;
-  engine_.set_deadline(
-      *this, retry_at_ == 0 || (gives_up != 0 && gives_up < retry_at_) ? gives_up : retry_at_);
+  uint64_t next = 0;
+  for (const uint64_t at : {retry_at_, flow_ == Flow::kDropping ? give_up_at_ : 0, look_at_})
+    if (at != 0 && (next == 0 || at < next)) next = at;
+  engine_.set_deadline(*this, next);
+}
+
+// In hybrid mode the NIC leaves messages to software by itself, while it has request buffers.
+void Inbox::make_room() {
+  look_at_ = sdk::now_ns() + kLookNs;
+  schedule();
+  const bool leaves = settings_.match_mode == MatchMode::kHybrid && !request_.is_short();
+  if (!offloads_ || leaves || !may_post() || flow_ != Flow::kRunning) return;
+  const PortalStatus pool = portal_->status();
+  if (pool.entries_max == 0 || pool.entries_used < pool.entries_max) return;
+  if (starved_) return search();
+  take_back();
 }
 
 void Inbox::on_deadline() {
@@ -145,6 +161,7 @@ void Inbox::on_deadline() {
     offer_again();
   }
   if (flow_ == Flow::kDropping && may_post() && now >= give_up_at_) enable_without_the_lost();
+  if (look_at_ != 0 && now >= look_at_) make_room();
   schedule();
 }
 

@@ -89,6 +89,8 @@ inline constexpr weft_param kAll[] = {
                     4096, int64_t{1} << 32),
     sdk::int_param("req_buf_min_posted", "6", "how many of those the NIC has", 1, 1024),
     sdk::int_param("req_buf_max_cached", "0", "how many unused ones are kept; 0: all", 0, 8192),
+    sdk::bool_param("msg_lossless", "0",
+                    "messages wait in the NIC until it has a place for them, without flow control"),
     sdk::int_param("fc_retry_usec_delay", "1000",
                    "microseconds before a message of flow control, or a receive, is tried again", 0,
                    60'000'000),
@@ -160,9 +162,6 @@ inline constexpr weft_param kAll[] = {
     sdk::bool_param("disable_host_register", "0",
                     "do not register buffers for unexpected messages with the device"),
     // What has no meaning without the hardware, but is checked.
-    sdk::bool_param("msg_lossless", "0",
-                    "the hardware lets messages wait where it has no place; in software flow "
-                    "control serves"),
     sdk::bool_param("ats", "0", "the hardware translates addresses by PCIe ATS"),
     sdk::string_param("ats_mlock_mode", "all", "what ATS locks into memory: off or all"),
     sdk::string_param("llring_mode", "idle",

@@ -111,6 +111,7 @@ Result<Settings> CxiProvider::settings_of(const weft_instance *instance) {
   s.req_buf_max_cached =
       size_t(or_older(params.integer("req_buf_max_cached"), params.is_default("req_buf_max_cached"),
                       params.integer("req_buf_max_count")));
+  s.msg_lossless = params.flag("msg_lossless");
   s.fc_retry_ns = uint64_t(params.integer("fc_retry_usec_delay")) * 1000;
   s.rnr_max_timeout_ns = uint64_t(params.integer("rnr_max_timeout_us")) * 1000;
   s.cq_fill_percent = unsigned(params.integer("cq_fill_percent"));

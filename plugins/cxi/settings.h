@@ -47,6 +47,7 @@ struct Settings {
   } preemptive;
   size_t oflow_buf_size = 12u << 20, oflow_buf_min_posted = 3, oflow_buf_max_cached = 9;
   size_t req_buf_size = 12u << 20, req_buf_min_posted = 6, req_buf_max_cached = 0;
+  bool msg_lossless = false;
   uint64_t fc_retry_ns = 1'000'000;
   uint64_t rnr_max_timeout_ns = 500'000'000;
   unsigned cq_fill_percent = 50;

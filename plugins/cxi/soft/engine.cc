@@ -149,6 +149,11 @@ void Engine::forget(const Portal &portal) {
   });
 }
 
+void Engine::forget(const Asker &asker) {
+  std::erase_if(late_, [&](const auto &one) { return one.first == &asker; });
+  for (SoftPortal *const portal : std::vector(waiting_)) portal->forget(asker);
+}
+
 void Engine::cancel(const Portal &portal, List list, uint16_t buffer_id) {
   const auto is_it = [&](const SoftPortal *of, const SoftPortal::Arrival &arrival) {
     return of == &portal && arrival.hit.list == list && arrival.entry.buffer_id == buffer_id;
@@ -207,11 +212,16 @@ void Engine::start(Operation &operation) {
                 .cswap = t.cswap,
                 .pcie = t.pcie,
                 .operand2 = {t.operand2[0], t.operand2[1]},
-                .place = source};
+                .place = source,
+                .asker = this};
   if (t.op != Op::kGet)
     packet.bytes =
         t.inline_bytes != nullptr ? t.inline_bytes : reinterpret_cast<const void *>(t.local);
-  if (find(t.to.nid, t.vni, t.to.pid) != nullptr) return finish(operation, serve(packet));
+  if (find(t.to.nid, t.vni, t.to.pid) != nullptr) {
+    reply = serve(packet);
+    if (reply.rc != Rc::kNone) finish(operation, reply);
+    return;
+  }
   reply.rc = outside_.send(packet);
   if (reply.rc != Rc::kOk) finish(operation, reply);
 }
@@ -408,8 +418,47 @@ void Engine::fired(SoftCounter &counter) {
   fired_.push_back(&counter);
 }
 
+// ---- puts that wait ----
+
+void Engine::set_waiting(SoftPortal &portal, bool waits) {
+  const auto at = std::ranges::find(waiting_, &portal);
+  if (waits == (at != waiting_.end())) return;
+  if (waits)
+    waiting_.push_back(&portal);
+  else
+    waiting_.erase(at);
+  if (has_waiting_.exchange(!waiting_.empty(), std::memory_order_relaxed) == waiting_.empty())
+    outside_.on_waiting(!waiting_.empty());
+}
+
+void Engine::try_waiting() {
+  const EngineGuard guard(lock);
+  settle();
+}
+
+void Engine::answer_late(Asker &asker, const Reply &reply) {
+  late_.emplace_back(&asker, reply);
+}
+
+// Of an operation of this process.
+void Engine::on_late(const Reply &reply) {
+  Operation *const operation = in_flight(reply.token);
+  if (operation == nullptr) return;
+  SoftTransmitQueue *const queue = operation->queue;
+  finish(*operation, reply);
+  if (queue != nullptr) queue->run();  // a fence may have waited for it
+}
+
 void Engine::settle() {
-  while (!fired_.empty() || !later_.empty()) {
+  if (!waiting_.empty())
+    for (SoftPortal *const portal : std::vector(waiting_)) portal->try_waiting();
+  while (!fired_.empty() || !later_.empty() || !late_.empty()) {
+    if (!late_.empty()) {
+      const auto [asker, reply] = late_.front();
+      late_.pop_front();
+      asker->on_late(reply);
+      continue;
+    }
     if (!fired_.empty()) {
       SoftCounter *const counter = fired_.front();
       fired_.pop_front();

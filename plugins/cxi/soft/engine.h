@@ -42,6 +42,7 @@ class EventRing;
 class SoftCounter;
 class SoftEndpoint;
 class SoftLni;
+class SoftPortal;
 class SoftTransmitQueue;
 
 // An operation of this process that has not been answered.
@@ -68,7 +69,7 @@ class RequestForm {
   virtual void write(const Packet &packet, uint8_t *at) const;
 };
 
-class Engine {
+class Engine final : private Asker {
  public:
   // `seed`: for hashes, so that peers cannot choose what collides.
   Engine(Outside &outside, uint64_t seed);
@@ -81,7 +82,7 @@ class Engine {
                                     std::shared_ptr<Pool> pool = nullptr);
 
   // ---- for what carries packets ----
-  // The bytes of the reply are valid until the next call.
+  // The bytes of the reply are valid until the next call. kNone: Packet::asker is told later.
   Reply on_packet(const Packet &packet);
   // The same for a Get whose bytes are taken in pieces: the reply has none, and where it is kOk and
   // has a length, `loan` is what read_loan() wants, until end_loan(). Only then the process hears of
@@ -89,6 +90,10 @@ class Engine {
   Reply on_get(const Packet &packet, uint64_t &loan);
   bool read_loan(uint64_t loan, uint32_t offset, std::span<uint8_t> out);  // false: it is over
   void end_loan(uint64_t loan, bool whole);  // whether all bytes were read
+  // Whether puts wait at a lossless portal (R13): then try_waiting() is to be called now and then,
+  // because a place may become free without a call of this process.
+  bool has_waiting() const { return has_waiting_.load(std::memory_order_relaxed); }
+  void try_waiting();
   // Bytes of an operation that the Outside was given, for later pieces. False: it is over, or its
   // memory is not mapped any more.
   bool read_source(uint64_t token, uint32_t offset, std::span<uint8_t> out);
@@ -138,7 +143,10 @@ class Engine {
   // What is under way with an entry ends: kMstCancelled.
   void cancel(const Portal &portal, List list, uint16_t buffer_id);
   void forget(const SoftTransmitQueue &queue);
-  void settle();  // does what was left for later
+  void forget(const Asker &asker);  // what it has waiting is dropped
+  void set_waiting(SoftPortal &portal, bool waits);
+  void answer_late(Asker &asker, const Reply &reply);  // by settle()
+  void settle();                                       // does what was left for later
   Reply serve(const Packet &packet);
 
   sdk::InlineMutex lock;
@@ -146,6 +154,7 @@ class Engine {
  private:
   static constexpr unsigned kSlotBits = 24;  // of a token; above it how often the slot was used
 
+  void on_late(const Reply &reply) override;
   void finish(Operation &operation, const Reply &reply);
   Rc check_local(const Operation &operation, const sdk::HmemPlace *&source) const;
   Operation *in_flight(uint64_t token);
@@ -170,6 +179,9 @@ class Engine {
   std::map<uint64_t, Loan> loans_;
   uint64_t last_loan_ = 0;
   std::deque<SoftCounter *> fired_;
+  std::vector<SoftPortal *> waiting_;  // portals where puts wait
+  std::atomic<bool> has_waiting_{false};
+  std::deque<std::pair<Asker *, Reply>> late_;
 
   friend class SoftLni;
 };

@@ -36,6 +36,15 @@ class Input {
   const uint8_t *at_, *const end_;
 };
 
+// Who asks, and waits at a lossless portal.
+struct Patient final : Asker {
+  void on_late(const Reply &reply) override {
+    FUZZ_CHECK(reply.rc != Rc::kNone);
+    FUZZ_CHECK(waiting-- != 0);
+  }
+  size_t waiting = 0;
+};
+
 class Host final : public Outside, public Pool {
  public:
   Pool &pool(Nid) override { return *this; }
@@ -69,6 +78,7 @@ class Host final : public Outside, public Pool {
 
   std::vector<uint64_t> sent;
   PeerStream *stream = nullptr;
+  Patient patient;
   volatile uint8_t sum = 0;
 
  private:
@@ -93,7 +103,8 @@ struct Node {
   }
   void renew_portal(size_t i) {
     portals[i].reset();
-    portals[i] = *lni->portal({.is_matching = i != 2, .flow_control = i == 0}, *events);
+    portals[i] = *lni->portal(
+        {.is_matching = i != 2, .flow_control = i == 0 || i == 3, .lossless = i == 3}, *events);
     FUZZ_CHECK(portals[i]->map(*endpoint, kIndices[i]));
     portals[i]->set_state(PortalState::kEnabled, kIgnoreDrops);
   }
@@ -272,9 +283,15 @@ void receive(Node &node, Host &host, Input &in) {
     if (begun.landing != 0 || begun.reply.has_value()) return;
   }
   packet.bytes = bytes.get();
+  if (in.byte() % 4 != 0) packet.asker = &host.patient;
+  ++host.patient.waiting;
   const Reply reply = node.engine.on_packet(packet);
   FUZZ_CHECK(reply.token == packet.token);
-  FUZZ_CHECK(reply.rc != Rc::kNone);
+  if (reply.rc == Rc::kNone) {
+    FUZZ_CHECK(packet.asker != nullptr);
+    return;
+  }
+  --host.patient.waiting;
   if (packet.op != Op::kGet || reply.rc != Rc::kOk) return;
   FUZZ_CHECK(reply.mlength <= packet.length);
   const auto *const found = static_cast<const uint8_t *>(reply.bytes);
@@ -300,6 +317,7 @@ void step(Node &node, Host &host, Input &in) {
                            in.byte() & 1);
     case 5:
       if (in.byte() & 1) return node.bring(in);
+      if (in.byte() & 1) return node.engine.try_waiting();
       return node.counter->add(in.byte());
     case 6:
       return node.queue->flush();
@@ -330,6 +348,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     while (!in.empty()) step(node, host, in);
     host.stream = nullptr;
   }
+  FUZZ_CHECK(host.patient.waiting == 0);
   for (const Resource resource : {Resource::kListEntry, Resource::kTriggered})
     FUZZ_CHECK(host.used(resource) == 0);
   return 0;

@@ -286,6 +286,34 @@ TEST(Hosts, AProcessThatIsStoppedHidesNoOther) {
   }
 }
 
+// A message that waits at a lossless portal keeps its sender waiting, and that is no silence.
+TEST(Hosts, AMessageMayWaitForLongerThanTheTimeout) {
+  const FarHost here, far;
+  const HostsOptions hasty{.timeout_ms = 100};
+  Node a = here.process(5, kVni, hasty), b = far.process(6, kVni, hasty);
+  const auto portal =
+      must(b.lni->portal({.is_matching = true, .flow_control = true, .lossless = true}, *b.events));
+  must(portal->map(*b.endpoint, 1));
+  portal->set_state(PortalState::kEnabled, 0);
+  b.events->ack(1);
+  const std::vector<uint8_t> out = pattern(100);
+  std::vector<uint8_t> there(100);
+  a.start(Op::kPut, far.at(6, 1), out);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(400);
+  while (std::chrono::steady_clock::now() < end || !b.neighbours->engine().has_waiting()) {
+    a.neighbours->poll();
+    b.neighbours->poll();
+    ASSERT_FALSE(Process::take(*a.acks).has_value());
+  }
+  Entry entry = receive(1);
+  entry.memory = b.everything;
+  entry.start = reinterpret_cast<uintptr_t>(there.data());
+  entry.length = there.size();
+  portal->append(List::kPriority, entry);
+  EXPECT_EQ(a.result({&b}), Rc::kOk);
+  EXPECT_EQ(there, out);
+}
+
 TEST(Hosts, OneConnectionReachesAllOfAProcess) {
   const FarHost here, far;
   Node a = here.process(5), b = far.process(6);

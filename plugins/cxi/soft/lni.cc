@@ -99,9 +99,6 @@ Result<std::unique_ptr<Counter>> SoftLni::counter() {
 }
 
 Result<std::unique_ptr<Portal>> SoftLni::portal(const PortalOptions &options, EventQueue &eq) {
-  if (options.lossless)
-    return fail(FI_EOPNOTSUPP,
-                "cxi: the NIC in software has no lossless portals: use flow control");
   return std::make_unique<SoftPortal>(engine_, *this, options, static_cast<EventRing &>(eq));
 }
 
@@ -124,6 +121,7 @@ SoftEndpoint::~SoftEndpoint() {
     if (portal != nullptr) portal->unmapped(*this);
   engine_.remove_endpoint(*this);
   engine_.outside().release(nid_, vni_, pid_);
+  engine_.settle();
 }
 
 bool SoftEndpoint::put(Index index, SoftPortal &portal) {

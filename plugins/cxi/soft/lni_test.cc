@@ -52,7 +52,6 @@ TEST(Lni, WhatCannotBeMadeIsRefusedInWords) {
   EXPECT_EQ(reserved.error().code, FI_ENOSPC);
   EXPECT_NE(reserved.error().text.find("4 places"), std::string::npos);
   auto events = must(lni->event_queue({.places = 4}));
-  EXPECT_EQ(lni->portal({.lossless = true}, *events).error().code, FI_EOPNOTSUPP);
 }
 
 TEST(Words, WildcardsOfInitiators) {

@@ -3,6 +3,7 @@
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 namespace weft::cxi {
 namespace {
 
+constexpr long kLookAgainNs = 1'000'000;
 constexpr int kBacklog = 1024, kEvents = 64;
 constexpr unsigned kHotLooks = 8;    // at those that spoke last, before it is the turn of all
 constexpr unsigned kOtherLooks = 3;  // at the last one, before it is the turn of the one before it
@@ -180,6 +182,7 @@ Link *Neighbours::near_link(Registry &registry, const Address &to, Vni vni, Rc &
 Link *Neighbours::add(sdk::UniqueFd fd, const std::string &name) {
   auto link = std::make_unique<Link>(engine_);
   link->name = name;
+  link->stream.set_on_output([this, link = link.get()] { mark(*link); });
   if (!link->open(std::move(fd), epoll_.get())) return nullptr;
   links_.push_back(std::move(link));
   return links_.back().get();
@@ -201,6 +204,20 @@ Rc Neighbours::send(const Packet &packet) {
   return Rc::kOk;
 }
 
+// The place that they wait for may be another process's until then, so whoever sleeps wakes up to
+// look.
+void Neighbours::on_waiting(bool waits) {
+  if (timer_.get() < 0) {
+    timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+    epoll_event event{.events = EPOLLIN, .data = {.ptr = &timer_}};
+    if (timer_.get() < 0 || ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, timer_.get(), &event) != 0)
+      return;  // those who poll look all the same
+  }
+  const timespec often{.tv_sec = 0, .tv_nsec = waits ? kLookAgainNs : 0};
+  const itimerspec timer{.it_interval = often, .it_value = often};
+  ::timerfd_settime(timer_.get(), 0, &timer, nullptr);
+}
+
 // ---- poll ----
 
 void Neighbours::poll(Answers answers) {
@@ -220,6 +237,7 @@ void Neighbours::poll_once(Answers answers) {
     write_late();
   }
   if (!poll_hot()) poll_all();
+  if (engine_.has_waiting()) engine_.try_waiting();
   write_marked();
   remove_ended();
 }
@@ -251,6 +269,12 @@ void Neighbours::poll_all() {
   for (int i = 0; i < count; ++i) {
     if (events[i].data.ptr == &hosts_) {
       hosts_.poll();
+      continue;
+    }
+    if (events[i].data.ptr == &timer_) {
+      uint64_t ticks;
+      while (::read(timer_.get(), &ticks, sizeof ticks) > 0) {
+      }
       continue;
     }
     auto *const link = static_cast<Link *>(events[i].data.ptr);
@@ -335,6 +359,7 @@ void Neighbours::remove(Link &link) {
   {
     const EngineGuard guard(engine_.lock);
     std::ranges::replace(hot_, &link, nullptr);
+    engine_.forget(link.stream.asker());  // whose late answers would be marked again
     std::erase(marked_, &link);
     std::erase(late_, &link);
     by_name_.erase(link.name);

@@ -96,6 +96,7 @@ class Neighbours final : public Outside, private Hosts::User {
   Result<Pid> claim(Nid nid, Vni vni, Pid pid) override;
   void release(Nid nid, Vni vni, Pid pid) override;
   Rc send(const Packet &packet) override;
+  void on_waiting(bool waits) override;
 
  private:
   Neighbours(std::string folder, uint64_t seed, const RegistryLimits &limits,
@@ -165,6 +166,7 @@ class Neighbours final : public Outside, private Hosts::User {
   std::multimap<std::pair<uint64_t, uint64_t>, Link *> single_;  // by key and ends
   // ---- with the engine's lock ----
   std::map<Nid, std::unique_ptr<Registry>> registries_;
+  sdk::UniqueFd timer_;  // runs while puts wait
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<Link *> marked_;             // with output
   std::atomic<bool> has_marked_{false};    // a hint, for those without the lock

@@ -47,6 +47,7 @@ Link *Neighbours::far_link(uint32_t own, const Packet &packet) {
     return nullptr;
   auto link = std::make_unique<Link>(engine_);
   link->is_far = true;
+  link->stream.set_on_output([this, link = link.get()] { mark(*link); });
   link->target = {.from = own, .door = hosts_.options().port, .vni = packet.vni, .to = packet.to};
   link->stream.set_ends({.here = packet.source, .there = packet.to.nid});
   link->ends = ends_of(packet.source, packet.to.nid);

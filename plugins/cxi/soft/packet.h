@@ -20,6 +20,17 @@
 
 namespace weft::cxi {
 
+struct Reply;
+
+// Who is told of a reply that comes later, with the engine's lock held.
+class Asker {
+ public:
+  virtual void on_late(const Reply &reply) = 0;
+
+ protected:
+  ~Asker() = default;
+};
+
 struct Packet {
   Op op = Op::kPut;
   Vni vni = 0;
@@ -39,6 +50,7 @@ struct Packet {
   uint64_t operand2[2] = {};
   const void *bytes = nullptr;            // of a put, or the operand of an atomic
   const sdk::HmemPlace *place = nullptr;  // of those, where they are a device's
+  Asker *asker = nullptr;                 // null: the packet cannot wait at a lossless portal
 };
 
 // Bytes that come along.
@@ -55,7 +67,7 @@ inline uint32_t bytes_behind(const Packet &packet) {
 
 struct Reply {
   uint64_t token = 0;
-  Rc rc = Rc::kOk;
+  Rc rc = Rc::kOk;  // kNone: the packet waits, and its asker is told of the reply
   List list = List::kPriority;
   uint32_t mlength = 0;
   const void *bytes = nullptr;            // of a get: `mlength` of them

@@ -71,13 +71,24 @@ bool PeerStream::has_asked(uint64_t token) const {
   return token != 0 && slot < asked_.size() && asked_[slot] == token;
 }
 
-void PeerStream::answer(const Reply &reply) {
+// With the engine's lock held.
+void PeerStream::push_answer(const Reply &reply) {
   Item item;
   write_head(reply, false, item.head);
   item.is_reply = true;
   item.is_ack = reply.rc == Rc::kOk;
-  const EngineGuard guard(engine_.lock);
   push(std::move(item));
+}
+
+void PeerStream::answer(const Reply &reply) {
+  if (reply.rc == Rc::kNone) return;  // it comes by on_late()
+  const EngineGuard guard(engine_.lock);
+  push_answer(reply);
+}
+
+void PeerStream::on_late(const Reply &reply) {
+  push_answer(reply);
+  if (on_output_) on_output_();
 }
 
 void PeerStream::answer_get(const Packet &packet) {
@@ -290,6 +301,7 @@ void PeerStream::on_frame(bool good) {
     case Taking::kWhole: {
       Packet &packet = frame_.packet;
       packet.bytes = whole_.data();
+      packet.asker = this;
       answer(good ? engine_.on_packet(packet)
                   : Reply{.token = packet.token, .rc = Rc::kMstCancelled});
       whole_.clear();
@@ -323,6 +335,7 @@ void PeerStream::end(Rc why) {
   std::vector<Item> items;
   {
     const EngineGuard guard(engine_.lock);
+    engine_.forget(static_cast<const Asker &>(*this));
     asked.swap(asked_);
     items_.erase(items_.begin(), items_.begin() + ptrdiff_t(first_));
     items.swap(items_);

@@ -23,6 +23,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <utility>
@@ -33,7 +34,7 @@
 
 namespace weft::cxi {
 
-class PeerStream {
+class PeerStream final : private Asker {
  public:
   static constexpr uint32_t kMaxWhole = 16u << 20;        // bytes of an operation that must wait
   static constexpr size_t kShort = 4096;                  // bytes that are copied into the queue
@@ -50,6 +51,10 @@ class PeerStream {
     bool may_ask = false;
   };
   void set_ends(const Ends &ends) { ends_ = ends; }
+
+  // With the engine's lock held: there is output that no call of the carrier has brought.
+  void set_on_output(std::function<void()> call) { on_output_ = std::move(call); }
+  const Asker &asker() const { return *this; }  // of the peer's requests
 
   void send(const Packet &packet);
   // Another stream sends what this one has not begun to; with the engine's lock held.
@@ -90,6 +95,8 @@ class PeerStream {
   std::optional<Refusal> on_packet_head();
   void take(std::span<const uint8_t> bytes);
   void on_frame(bool good);
+  void on_late(const Reply &reply) override;
+  void push_answer(const Reply &reply);
   void answer(const Reply &reply);
   void answer_get(const Packet &packet);
   void push(Item item);
@@ -106,6 +113,7 @@ class PeerStream {
 
   Engine &engine_;
   std::optional<Ends> ends_;
+  std::function<void()> on_output_;
   PeerStream *partner_ = nullptr;
   PeerStream *asker_ = nullptr;  // whose question the reply at hand answers; null: nobody's
   // ---- out; with the engine's lock ----

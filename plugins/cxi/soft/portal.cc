@@ -99,9 +99,9 @@ SoftPortal::Hit SoftPortal::match(const Packet &packet) {
 Reply SoftPortal::refuse(const Packet &packet) {
   Reply reply{.token = packet.token};
   if (state_ == PortalState::kSoftwareManaged && is_put(packet.op)) {
-    reply.rc = disable(Reason::kRequestFull);
+    reply.rc = find_no_place(packet, Reason::kRequestFull);
   } else if (options_.flow_control && is_put(packet.op)) {
-    reply.rc = disable(Reason::kNoMatch);
+    reply.rc = find_no_place(packet, Reason::kNoMatch);
   } else {
     reply.rc = Rc::kEntryNotFound;
     if (eq_.has_room(1)) post(event_of(packet, {.rc = reply.rc}, 0));
@@ -115,17 +115,26 @@ Rc SoftPortal::disable(Reason reason) {
   return Rc::kPtDisabled;
 }
 
+// R13: kNone where the request waits.
+Rc SoftPortal::find_no_place(const Packet &packet, Reason reason) {
+  return may_wait(packet) ? Rc::kNone : disable(reason);
+}
+
 void SoftPortal::change_state(PortalState state, Reason reason) {
   state_ = state;
   post({.type = EventType::kStateChange, .nic_auto = true, .state = state, .reason = reason});
 }
 
 // R8. What the peer is answered: kOk where software has taken over.
-Rc SoftPortal::no_entry_left(Reason if_software) {
-  if (request_.size() == 0) return disable(Reason::kUnexpectedFail);
-  change_state(PortalState::kSoftwareManaged, if_software);
-  appends_ = Rc::kPtlteSwManaged;
+Rc SoftPortal::no_entry_left(const Packet &packet, Reason if_software) {
+  if (request_.size() == 0) return find_no_place(packet, Reason::kUnexpectedFail);
+  leave_to_software(if_software);
   return Rc::kOk;
+}
+
+void SoftPortal::leave_to_software(Reason reason) {
+  change_state(PortalState::kSoftwareManaged, reason);
+  appends_ = Rc::kPtlteSwManaged;
 }
 
 // What the NIC counts of a request that has been answered.
@@ -158,7 +167,7 @@ std::optional<Reply> SoftPortal::arrive(const Packet &packet, Arrival &arrival) 
     if (new_entry()) {
       arrival.header = std::make_unique<Header>(header_of(packet));
     } else {
-      reply.rc = no_entry_left(Reason::kSmUnexpectedFail);
+      reply.rc = no_entry_left(packet, Reason::kSmUnexpectedFail);
       if (reply.rc != Rc::kOk) return reply;
       hit = {.list = List::kRequest, .entry = request_.front()};
     }
@@ -168,7 +177,7 @@ std::optional<Reply> SoftPortal::arrive(const Packet &packet, Arrival &arrival) 
   arrival.room = hit.entry->room();
   if (!eq_.has_room(events_of(arrival))) {  // E3
     if (arrival.header != nullptr) drop(arrival.header.release());
-    reply.rc = options_.flow_control ? disable(Reason::kEqFull) : Rc::kEntryNotFound;
+    reply.rc = options_.flow_control ? find_no_place(packet, Reason::kEqFull) : Rc::kEntryNotFound;
     return reply;
   }
   locate(hit, packet);
@@ -188,10 +197,18 @@ size_t SoftPortal::events_of(const Arrival &arrival) const {
 }
 
 Reply SoftPortal::serve(const Packet &packet) {
+  if (!waiting_.empty() && may_wait(packet)) return wait(packet);
+  const std::optional<Reply> reply = try_to_serve(packet);
+  return reply ? *reply : wait(packet);
+}
+
+// None: it has to wait, and nothing has happened.
+std::optional<Reply> SoftPortal::try_to_serve(const Packet &packet) {
   Arrival arrival;
   if (const std::optional<Reply> refused = arrive(packet, arrival)) {
+    if (refused->rc == Rc::kNone) return std::nullopt;
     count(packet, refused->rc, false);
-    return *refused;
+    return refused;
   }
   Reply reply{.token = packet.token};
   if (arrival.hit.rc == Rc::kOk) arrival.hit.rc = move_bytes(arrival.hit, packet, reply);
@@ -207,6 +224,10 @@ std::optional<Reply> SoftPortal::begin(const Packet &packet, Arrival &arrival) {
   if (is_put(packet.op) && is_running()) {
     arrival.hit = match(packet);
     if (arrival.hit.entry != nullptr && !can_land(arrival)) return std::nullopt;
+    if (options_.lossless && would_wait(arrival)) {
+      arrival.hit.list = List::kOverflow;
+      return std::nullopt;
+    }
   }
   if (std::optional<Reply> refused = arrive(packet, arrival)) {
     count(packet, refused->rc, false);

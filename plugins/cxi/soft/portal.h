@@ -12,6 +12,8 @@
 #define WEFT_PLUGINS_CXI_SOFT_PORTAL_H
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -40,6 +42,11 @@ class SoftPortal final : public Portal {
     const sdk::HmemPlace *place = nullptr;  // of the address, while the request is looked at
     Rc rc = Rc::kOk;
   };
+  // A put that has found no place, with its bytes.
+  struct Waiting {
+    Packet packet;
+    std::unique_ptr<uint8_t[]> bytes;
+  };
   // A request that has found its entry. The entry may go before the bytes have moved.
   struct Arrival {
     Packet packet;
@@ -61,7 +68,10 @@ class SoftPortal final : public Portal {
   bool copy_out(const Arrival &arrival, uint32_t offset, std::span<uint8_t> out) const;
   Reply end(Arrival &arrival);
   void abandon(const Arrival &arrival) { eq_.unhold(events_of(arrival)); }  // the portal ends
-  void unmapped(const SoftEndpoint &endpoint) { std::erase(endpoints_, &endpoint); }
+  void unmapped(const SoftEndpoint &endpoint);
+  // portal_waiting.cc. What waits is tried again; forgotten, as its asker is gone.
+  void try_waiting();
+  void forget(const Asker &asker);
 
   // ---- Portal ----
   Result<void> map(Endpoint &endpoint, Index index) override;
@@ -80,9 +90,18 @@ class SoftPortal final : public Portal {
     return state_ == PortalState::kEnabled || state_ == PortalState::kSoftwareManaged;
   }
   Hit match(const Packet &packet);
-  Reply refuse(const Packet &packet);    // nothing matches
-  Rc no_entry_left(Reason if_software);  // R8
+  Reply refuse(const Packet &packet);                          // nothing matches
+  Rc no_entry_left(const Packet &packet, Reason if_software);  // R8
+  void leave_to_software(Reason reason);
   Rc disable(Reason reason);
+  Rc find_no_place(const Packet &packet, Reason reason);
+  bool may_wait(const Packet &packet) const;
+  Reply wait(const Packet &packet);
+  std::optional<Reply> try_to_serve(const Packet &packet);
+  bool would_wait(const Arrival &arrival) const;
+  // kNone: nobody is told.
+  void end_waiting(const std::function<bool(const Waiting &)> &ends, Rc rc);
+  void note_waiting();
   void change_state(PortalState state, Reason reason);
   void locate(Hit &hit, const Packet &packet) const;  // R4
   void count(const Packet &packet, Rc rc, bool is_silent);
@@ -110,7 +129,8 @@ class SoftPortal final : public Portal {
   uint32_t drops_ = 0;
   EntryList priority_, overflow_, request_;
   HeaderList unexpected_;
-  Rc appends_ = Rc::kOk;  // what an append gets; not kOk: one has failed
+  Rc appends_ = Rc::kOk;         // what an append gets; not kOk: one has failed
+  std::deque<Waiting> waiting_;  // of a lossless portal, in the order of their arrival
 };
 
 }  // namespace weft::cxi

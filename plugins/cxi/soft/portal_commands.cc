@@ -24,6 +24,7 @@ SoftPortal::SoftPortal(Engine &engine, SoftLni &lni, const PortalOptions &option
 SoftPortal::~SoftPortal() {
   const EngineGuard guard(engine_.lock);
   for (SoftEndpoint *const endpoint : endpoints_) endpoint->remove(*this);
+  endpoints_.clear();
   engine_.forget(*this);
   for (EntryList *const entries : {&priority_, &overflow_, &request_}) {
     while (LinkedEntry *const entry = entries->front()) {
@@ -35,6 +36,8 @@ SoftPortal::~SoftPortal() {
     unexpected_.remove(*header);
     drop(header);
   }
+  end_waiting([](const Waiting &) { return true; }, Rc::kPtlteNotFound);
+  engine_.settle();
 }
 
 EntryList &SoftPortal::list(List which) {
@@ -94,6 +97,7 @@ void SoftPortal::set_state(PortalState state, uint32_t drops) {
     appends_ = state == PortalState::kSoftwareManaged ? Rc::kPtlteSwManaged : Rc::kOk;
   }
   post(event);
+  engine_.settle();
 }
 
 int SoftPortal::take_over(uint32_t drops) {
@@ -103,6 +107,7 @@ int SoftPortal::take_over(uint32_t drops) {
   state_ = PortalState::kSoftwareManaged;
   drops_ = 0;
   appends_ = Rc::kPtlteSwManaged;
+  engine_.settle();
   return 0;
 }
 
@@ -147,7 +152,7 @@ void SoftPortal::append(List which, const Entry &entry) {
     if (which == List::kPriority) {
       appends_ = Rc::kNoSpace;
       if (state_ == PortalState::kEnabled && request_.size() != 0)
-        no_entry_left(Reason::kSmAppendFail);
+        leave_to_software(Reason::kSmAppendFail);
     }
     report_link(which, entry, Rc::kNoSpace);
     return engine_.settle();
@@ -203,6 +208,7 @@ void SoftPortal::unlink(List which, uint16_t buffer_id) {
         .rc = entry != nullptr ? Rc::kOk : Rc::kEntryNotFound,
         .list = which,
         .buffer_id = buffer_id});
+  engine_.settle();
 }
 
 void SoftPortal::search(const Criteria &criteria, bool takes) {
@@ -239,6 +245,7 @@ void SoftPortal::search(const Criteria &criteria, bool takes) {
           .rc = Rc::kNoMatch,
           .list = List::kUnexpected,
           .buffer_id = criteria.buffer_id});
+  engine_.settle();
 }
 
 // What is not in pieces is over when the lock is free.
