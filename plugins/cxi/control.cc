@@ -19,12 +19,15 @@ Control::Control(const Ports &ports, sdk::Engine &engine, const Settings &settin
                  Transmit &transmit, Inbox &inbox)
     : ports_(ports), engine_(engine), settings_(settings), transmit_(transmit), inbox_(inbox) {}
 
-Result<void> Control::open(bool waits) {
+Result<void> Control::open(bool waits, bool match_events) {
+  match_events_ = match_events;
+  unlinks_ = 0;
   WEFT_TRY(events_,
-           ports_.lni->event_queue(
-               {.places = settings_.control_events(), .reserved = kControlQueue, .waits = waits}));
+           ports_.lni->event_queue({.places = settings_.control_events() * (match_events ? 2 : 1),
+                                    .reserved = kControlQueue,
+                                    .waits = waits}));
   WEFT_CHECK(queue_.open(*ports_.lni, kControlQueue, ports_.profile));
-  const PortalOptions options{.is_matching = true};
+  const PortalOptions options{.is_matching = true, .match_events = match_events};
   WEFT_TRY(writes_, ports_.lni->portal(options, *events_));
   WEFT_TRY(reads_, ports_.lni->portal(options, *events_));
   WEFT_CHECK(ports_.map(*writes_, kWriteIndex));
@@ -58,17 +61,22 @@ Result<uint16_t> Control::add(WindowUser &user) {
     if (users_.size() == kMaxWindows)
       return fail(FI_ENOSPC, "an endpoint of cxi has at most %zu memory regions", kMaxWindows);
     free_.push_back(uint16_t(users_.size()));
-    users_.push_back(nullptr);
+    users_.emplace_back();
   }
   const uint16_t id = free_.front();
   free_.pop_front();
-  users_[id] = &user;
+  users_[id] = {.user = &user};
   return id;
 }
 
 void Control::remove(uint16_t buffer_id) {
-  users_[buffer_id] = nullptr;
+  users_[buffer_id] = {};
   free_.push_back(buffer_id);
+}
+
+void Control::unlink(Portal &portal, uint16_t buffer_id) {
+  portal.unlink(List::kPriority, buffer_id);
+  ++unlinks_;
 }
 
 // ---- messages ----
@@ -131,17 +139,31 @@ bool Control::read_events() {
       on_answer(*reinterpret_cast<Message *>(event.user_ptr), event.rc);
     } else if (event.type == EventType::kLink) {
       links_.on_link(event);
-    } else if (event.portal == nullptr || event.type == EventType::kStateChange ||
-               event.type == EventType::kUnlink) {
+    } else if (event.type == EventType::kUnlink) {
+      if (unlinks_ != 0) --unlinks_;
+    } else if (event.portal == nullptr || event.type == EventType::kStateChange) {
       continue;
     } else if (event.type == EventType::kPut && event.match_bits & kControl) {
       on_control(event);
-    } else if (event.buffer_id < users_.size() && users_[event.buffer_id] != nullptr) {
-      users_[event.buffer_id]->on_window(event);
+    } else {
+      on_access(event);
     }
   }
   if (taken != 0) events_->ack(taken);
   return taken != 0;
+}
+
+// What has found no entry names none.
+void Control::on_access(const Event &event) {
+  if (event.buffer_id >= users_.size() || event.rc == Rc::kEntryNotFound) return;
+  User &user = users_[event.buffer_id];
+  if (user.user == nullptr) return;
+  if (event.type == EventType::kMatch) {
+    ++user.under_way;
+    return;
+  }
+  if (user.under_way != 0) --user.under_way;
+  user.user->on_window(event);
 }
 
 void Control::on_control(const Event &event) {

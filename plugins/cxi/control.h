@@ -46,7 +46,9 @@ class Control final : private sdk::Handler {
  public:
   Control(const Ports &ports, sdk::Engine &engine, const Settings &settings, Transmit &transmit,
           Inbox &inbox);
-  Result<void> open(bool waits);
+  // `match_events`: the NIC tells of each access of a peer to a region twice, when it begins and when
+  // it has ended.
+  Result<void> open(bool waits, bool match_events);
   void close();
 
   void tell(const Peer &peer, ControlBits bits);
@@ -61,6 +63,14 @@ class Control final : private sdk::Handler {
   Result<void> linked(const char *what);
   Result<uint16_t> add(WindowUser &user);  // a buffer_id
   void remove(uint16_t buffer_id);
+  bool has_match_events() const { return match_events_; }
+  // With those: no peer finds the entry any more. Then, whether some still use it.
+  void unlink(Portal &portal, uint16_t buffer_id);
+  bool is_in_use(uint16_t buffer_id) const {
+    return unlinks_ != 0 || users_[buffer_id].under_way != 0;
+  }
+  // As remove(), and the number is not used again: events may name it for ever.
+  void abandon(uint16_t buffer_id) { users_[buffer_id] = {}; }
 
   // ---- progress ----
   bool read_events();  // false: there were none
@@ -75,6 +85,7 @@ class Control final : private sdk::Handler {
   void send(Message &message);
   void on_answer(Message &message, Rc rc);
   void on_control(const Event &event);
+  void on_access(const Event &event);
   void schedule();
   void on_deadline() override;
   void on_event(uint32_t) override {}
@@ -88,8 +99,14 @@ class Control final : private sdk::Handler {
   VniQueue queue_;
   std::unique_ptr<Portal> writes_, reads_;
   Links links_;
+  bool match_events_ = false;
+  size_t unlinks_ = 0;  // that the NIC has not done yet
   std::list<Message> messages_;
-  std::vector<WindowUser *> users_;
+  struct User {
+    WindowUser *user = nullptr;
+    uint32_t under_way = 0;  // accesses that the NIC has matched, and that have not ended
+  };
+  std::vector<User> users_;
   std::deque<uint16_t> free_;  // in the order of their last use: events may still name them
 };
 

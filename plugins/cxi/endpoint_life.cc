@@ -285,7 +285,7 @@ Result<void> CxiEndpoint::enable() {
 
 Result<void> CxiEndpoint::open_portals() {
   WEFT_CHECK(transmit_.open(true));
-  WEFT_CHECK(control_.open(true));
+  WEFT_CHECK(control_.open(true, domain_.regions().match_events));
   if (caps() & FI_COLLECTIVE) WEFT_CHECK(collectives_.open());
   return inbox_.open(true, domain_.device().facts().max_list_entries);
 }

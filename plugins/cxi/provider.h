@@ -129,7 +129,7 @@ inline constexpr weft_param kAll[] = {
     sdk::bool_param("coll_use_dma_put", "0",
                     "packets of groups are taken from memory, and not from the command"),
     sdk::bool_param("mr_match_events", "0",
-                    "closing a region waits for what peers do with it; the NIC does that anyhow"),
+                    "closing a region waits for what peers have begun, of which the NIC tells its owner"),
     sdk::bool_param("prov_key_cache", "1",
                     "keys of the provider may outlive their region; they never do here"),
     sdk::bool_param("odp", "0", "offer regions of memory that is not allocated yet"),

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "plugins/cxi/domain.h"
@@ -19,6 +20,7 @@
 namespace weft::cxi {
 namespace {
 
+constexpr uint64_t kPatienceNs = 5'000'000'000;  // with peers, when a region closes
 constexpr unsigned kSequenceShift = 16;
 constexpr uint64_t kMaxSequence = uint64_t{1} << (59 - kSequenceShift);
 
@@ -153,7 +155,7 @@ Entry Region::entry() const {
               .length = memory_.iov_len,
               .match_bits = is_optimized ? 0 : c_key_ & ~kProviderKey};
   entry.unlink_disable = true;
-  entry.comm_disable = !has_events();
+  entry.comm_disable = !has_events() && !endpoint_->control_portals().has_match_events();
   entry.op_put = (access_ & FI_REMOTE_WRITE) != 0;
   entry.op_get = (access_ & FI_REMOTE_READ) != 0;
   return entry;
@@ -184,17 +186,50 @@ void Region::append(Entry entry) {
   if (entry.op_get && reads != nullptr) control.append(*reads, entry);
 }
 
+// Where it may have entries.
+std::vector<Portal *> Region::portals() const {
+  Control &control = endpoint_->control_portals();
+  std::vector<Portal *> all{&control.writes(), &control.reads()};
+  for (Portal *const own : {write_portal_.get(), read_portal_.get()})
+    if (own != nullptr) all.push_back(own);
+  return all;
+}
+
 void Region::withdraw(uint16_t id) {
   Control &control = endpoint_->control_portals();
-  for (Portal *const portal :
-       {write_portal_.get(), read_portal_.get(), &control.writes(), &control.reads()}) {
-    if (portal == nullptr) continue;
+  for (Portal *const portal : portals()) {
+    if (control.has_match_events()) {
+      control.unlink(*portal, id);
+      continue;
+    }
     portal->unlink(List::kPriority, id);
     portal->invalidate(List::kPriority, id);
   }
+  if (control.has_match_events() && !await_peers(id)) return;
   while (control.read_events()) {  // what has been told of it is still to be counted
   }
   control.remove(id);
+}
+
+// FI_CXI_MR_MATCH_EVENTS: what peers have begun ends well. False: one of them is stuck.
+bool Region::await_peers(uint16_t id) {
+  Control &control = endpoint_->control_portals();
+  const uint64_t end = sdk::now_ns() + kPatienceNs;
+  while (control.is_in_use(id) && sdk::now_ns() < end) {
+    if (control.read_events()) continue;
+    domain_.poll_device();
+    std::this_thread::yield();
+  }
+  if (!control.is_in_use(id)) return true;
+  WEFT_WARN(instance(), FI_LOG_MR,
+            "fi_close: key %#llx: a peer has begun to use the region and has not ended in %d s; it "
+            "is cut off",
+            (unsigned long long)c_key_, int(kPatienceNs / 1'000'000'000));
+  for (Portal *const portal : portals()) portal->invalidate(List::kPriority, id);
+  while (control.read_events()) {
+  }
+  control.abandon(id);
+  return false;
 }
 
 Result<weft::cxi::Memory> Region::map(unsigned access) {
@@ -249,7 +284,8 @@ void Region::refresh() {
 
 Result<std::unique_ptr<Portal>> Region::open_portal(Index index) {
   WEFT_TRY(std::unique_ptr<Portal> portal,
-           domain_.lni().portal({}, endpoint_->control_portals().events()));
+           domain_.lni().portal({.match_events = endpoint_->control_portals().has_match_events()},
+                                endpoint_->control_portals().events()));
   WEFT_CHECK(endpoint_->ports().map(*portal, index));
   portal->set_state(PortalState::kEnabled, kIgnoreDrops);
   return portal;

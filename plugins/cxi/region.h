@@ -28,6 +28,7 @@
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 #include "plugins/cxi/control.h"
 
@@ -65,7 +66,9 @@ class Region final : public sdk::Object<Region, fid_mr>, private WindowUser {
   void append(Entry entry);
   sdk::Cntr *counter_of(bool write) const;
   void count(bool write, const Event &event);
+  std::vector<Portal *> portals() const;
   void withdraw(uint16_t id);
+  bool await_peers(uint16_t id);
   bool has_events() const;
   Result<std::unique_ptr<Portal>> open_portal(Index index);
   void on_window(const Event &event) override;
@@ -100,9 +103,10 @@ class Regions final : public sdk::Memory {
                                          size_t length) const;
   bool has_provider_keys() const { return provider_keys_; }
   bool empty() const { return regions_.empty(); }
-  bool optimized = true;  // keys below kOptimizedKeys, and provider keys while there are some
-  // Both are told, and change nothing: a region that is closed is never reached, and no key is kept.
-  bool match_events = false, key_cache = true;
+  bool optimized = true;      // keys below kOptimizedKeys, and provider keys while there are some
+  bool match_events = false;  // the NIC tells of each access, and closing waits for those
+  // It is told, and changes nothing: no key is kept.
+  bool key_cache = true;
 
  private:
   friend class Region;

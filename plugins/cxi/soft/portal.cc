@@ -193,7 +193,8 @@ size_t SoftPortal::events_of(const Arrival &arrival) const {
   const size_t own = arrival.entry.comm_disable && arrival.entry.unlink_disable ? 0 : 1;
   const bool rendezvous =
       arrival.packet.op == Op::kRendezvousPut && arrival.hit.list == List::kPriority;
-  return own + (options_.match_events ? 1 : 0) + (rendezvous ? 1 : 0);
+  const bool tells = options_.match_events && !arrival.is_told;
+  return own + (tells ? 1 : 0) + (rendezvous ? 1 : 0);
 }
 
 Reply SoftPortal::serve(const Packet &packet) {
@@ -211,6 +212,7 @@ std::optional<Reply> SoftPortal::try_to_serve(const Packet &packet) {
     return refused;
   }
   Reply reply{.token = packet.token};
+  tell_match(arrival);
   if (arrival.hit.rc == Rc::kOk) arrival.hit.rc = move_bytes(arrival.hit, packet, reply);
   use_up(arrival);
   report(arrival, reply);
@@ -233,6 +235,7 @@ std::optional<Reply> SoftPortal::begin(const Packet &packet, Arrival &arrival) {
     count(packet, refused->rc, false);
     return refused;
   }
+  tell_match(arrival);
   eq_.hold(events_of(arrival));
   use_up(arrival);
   return std::nullopt;
@@ -316,6 +319,15 @@ Rc SoftPortal::move_bytes(const Hit &hit, const Packet &packet, Reply &reply) {
   return MemoryMap::copied(sdk::hmem_copy(at, hit.place, packet.bytes, packet.place, bytes));
 }
 
+// Before any byte moves.
+void SoftPortal::tell_match(Arrival &arrival) {
+  if (!options_.match_events) return;
+  arrival.is_told = true;
+  Event event = event_of(arrival.packet, arrival.hit, arrival.entry.buffer_id);
+  event.type = EventType::kMatch;
+  post(event);
+}
+
 void SoftPortal::use_up(Arrival &arrival) {
   LinkedEntry &entry = *arrival.hit.entry;
   arrival.hit.entry = nullptr;
@@ -345,11 +357,6 @@ void SoftPortal::report(Arrival &arrival, Reply &reply) {
     unexpected_.append(*arrival.header.release());
   } else if (arrival.header != nullptr) {
     drop(arrival.header.release());
-  }
-  if (options_.match_events) {
-    Event match = event;
-    match.type = EventType::kMatch;
-    post(match);
   }
   if (!entry.comm_disable && (!entry.success_disable || !good)) {
     post(event);

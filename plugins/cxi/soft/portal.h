@@ -54,6 +54,7 @@ class SoftPortal final : public Portal {
     Entry entry;
     uint64_t room = 0;  // that the entry had
     bool unlinked = false;
+    bool is_told = false;            // of the match
     std::unique_ptr<Header> header;  // of an overflow buffer
   };
 
@@ -108,6 +109,7 @@ class SoftPortal final : public Portal {
   std::optional<Reply> arrive(const Packet &packet, Arrival &arrival);
   size_t events_of(const Arrival &arrival) const;
   Rc move_bytes(const Hit &hit, const Packet &packet, Reply &reply);
+  void tell_match(Arrival &arrival);
   void use_up(Arrival &arrival);                // R5
   void report(Arrival &arrival, Reply &reply);  // R5
   Event event_of(const Packet &packet, const Hit &hit, uint16_t buffer_id) const;
