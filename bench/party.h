@@ -143,6 +143,7 @@ class Party {
   fid_cq *cq() { return cq_.get(); }
   fid_eq *eq() { return eq_.get(); }
   fid_av *av() { return av_.get(); }
+  fid_domain *domain() { return domain_.get(); }
   std::string name() {
     std::string bytes(256, '\0');
     size_t length = bytes.size();
