@@ -281,8 +281,13 @@ int Cntr::wait(uint64_t threshold, int timeout) {
 }
 
 int Cntr::close() {
+  const bool defers = domain_.deferred != nullptr && can_defer();
+  if (defers) {  // what is due may be about to change this counter
+    Guard guard(engine_.lock());
+    domain_.deferred->run();
+  }
   if (users.load() != 0) return -FI_EBUSY;
-  if (domain_.deferred != nullptr && can_defer()) {
+  if (defers) {
     Guard guard(engine_.lock());
     domain_.deferred->forget(*this);
   }

@@ -27,6 +27,9 @@ Deferred::~Deferred() {
 
 DeferredQueue::~DeferredQueue() {
   domain_.engine->remove(*this);
+  // While works_ is there. A domain that closes has none left.
+  blocked_.clear();
+  for (List *const list : {&waiting_, &due_, &started_}) list->clear();
 }
 
 void DeferredQueue::move(Deferred &deferred, List &to, List::iterator before) {
@@ -200,12 +203,14 @@ void DeferredQueue::abandon(const EndpointCore &endpoint) {
   }
 }
 
+// What a call is told may make other calls due, so first all are taken off.
 void DeferredQueue::forget(const Cntr &cntr) {
+  List gone;
   visit_unstarted([&](Deferred &deferred) {
-    if (deferred.origin_.trigger.cntr != &cntr || !deferred.waits_) return;
-    if (!deferred.is_work()) deferred.fail(FI_ECANCELED);
-    erase(deferred);
+    if (deferred.origin_.trigger.cntr == &cntr && deferred.waits_) move(deferred, gone, gone.end());
   });
+  for (const std::unique_ptr<Deferred> &deferred : gone)
+    if (!deferred->is_work()) deferred->fail(FI_ECANCELED);
 }
 
 void DeferredQueue::drop_works(const Cntr *cntr) {

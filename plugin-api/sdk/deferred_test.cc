@@ -268,6 +268,31 @@ TEST_F(DeferredTest, ACounterThatClosesDropsWhatWaits) {
   ep.end();
 }
 
+// The calls that it ends raise a counter at which others wait.
+TEST_F(DeferredTest, ACounterThatClosesMakesOthersDue) {
+  TestCq cq(domain, cq_attr());
+  Cntr *const own = open();
+  Slow ep(domain);
+  ep.ends_at_once = true;
+  ASSERT_EQ(ep.bind(cq.cq->base(), FI_TRANSMIT), 0);
+  ASSERT_EQ(ep.bind(start->base(), FI_SEND), 0);
+  fi_triggered_context2 when[4] = {};
+  for (size_t i = 0; i < 4; ++i) {
+    when[i].trigger.threshold = {i % 2 == 0 ? own->c() : start->c(), 1 + i / 2};
+    fi_msg msg{};
+    msg.context = &when[i];
+    msg.data = i;
+    EXPECT_EQ(fi_sendmsg(ep.c(), &msg, FI_TRIGGER), 0);
+  }
+  std::erase(counters, own);
+  EXPECT_EQ(fi_close(own->base()), 0);
+  EXPECT_TRUE(ep.tags.empty());
+  progress();
+  EXPECT_EQ(ep.tags, (std::vector<uint64_t>{1, 3}));
+  EXPECT_EQ(fi_cntr_readerr(start->c()), 2u);
+  ep.end();
+}
+
 TEST_F(DeferredTest, CallsHaveCopiesOfWhatTheyWereGiven) {
   Slow ep(domain);
   ep.ends_at_once = true;
