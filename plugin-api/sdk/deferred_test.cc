@@ -7,10 +7,12 @@
 #include <weft/sdk/transfer.h>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "plugin-api/sdk/test_cq.h"
@@ -340,6 +342,39 @@ TEST_F(DeferredTest, TakesNothingThatItCannotDo) {
   EXPECT_EQ(queue.control(FI_QUEUE_WORK, &other.work), -FI_EINVAL);
   EXPECT_EQ(queue.control(FI_QUEUE_WORK, nullptr), -FI_EINVAL);
   EXPECT_EQ(queue.control(FI_ENABLE, nullptr), -FI_ENOSYS);
+}
+
+// A thread raises the counter, one queues and takes back, one ends operations as a protocol does.
+TEST_F(DeferredTest, ThreadsAgree) {
+  constexpr size_t kWorks = 300;
+  Slow ep(domain);
+  ep.room = 2;
+  for (size_t i = 0; i < kWorks; ++i) make(ep, i + 1, i);
+  std::atomic<size_t> taken_back{0};
+  std::atomic<bool> over{false};
+  std::thread raiser([&] {
+    for (size_t i = 0; i < kWorks; ++i) raise(1);
+  });
+  std::thread queuer([&] {
+    for (size_t i = 0; i < kWorks; ++i) {
+      EXPECT_EQ(queue.control(FI_QUEUE_WORK, &works[i]->work), 0);
+      if (i % 3 == 0) taken_back += cancel(i / 2) == 0;
+    }
+  });
+  std::thread protocol([&] {
+    while (!over) {
+      const Guard guard(domain.engine.lock());
+      if (!ep.flying.empty()) ep.finish();
+      domain.engine.progress();
+    }
+  });
+  raiser.join();
+  queuer.join();
+  EXPECT_TRUE(eventually([&] { return fi_cntr_read(done->c()) + taken_back == kWorks; }));
+  over = true;
+  protocol.join();
+  EXPECT_EQ(ep.tags.size() + taken_back, kWorks);
+  EXPECT_EQ(done->users.load(), 0u);
 }
 
 // Any calls in any order: each piece of work starts once, in order, or was taken back.
