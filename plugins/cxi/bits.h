@@ -131,17 +131,35 @@ inline constexpr uint64_t kProviderKey = uint64_t{1}
                                          << 63;  // made by the provider; not on the wire
 inline constexpr uint64_t kOptimizedKey = uint64_t{1} << 61;  // of those: a portal of its own
 inline constexpr uint64_t kSolicited = uint64_t{1} << 59;     // on the wire: tell the target
-inline constexpr uint64_t kFirstProviderId = 8;               // optimized ones stand behind these
+// Of those: memory of a LAC by its address, which is part of the key, above the LAC. One entry of the
+// LAC serves all.
+inline constexpr uint64_t kCachedKey = uint64_t{1} << 62;
+inline constexpr unsigned kCachedShift = 3, kCachedBits = 56;
+inline constexpr uint64_t kCachedAddress = ((uint64_t{1} << kCachedBits) - 1) << kCachedShift;
+inline constexpr uint64_t kFirstProviderId = 8;  // optimized ones stand behind these
+
+constexpr uint64_t cached_key(uint8_t lac, uint64_t address, bool is_optimized) {
+  return kProviderKey | kCachedKey | (is_optimized ? kOptimizedKey : 0) | address << kCachedShift |
+         lac;
+}
 
 // Where a peer's region is.
 struct RegionAt {
   Index index = 0;
   uint64_t match_bits = 0;
   bool is_optimized = false;
+  uint64_t offset = 0;  // of its first byte
 };
 constexpr RegionAt region_at(uint64_t key, bool writes, bool optimized_client_keys) {
   const Index base = writes ? kOptimizedWriteIndex : kOptimizedReadIndex;
   if (key & kProviderKey) {
+    if (key & kCachedKey) {
+      const bool is_optimized = (key & kOptimizedKey) != 0;
+      const Index shared = writes ? kWriteIndex : kReadIndex;
+      return {is_optimized ? Index(base + (key & 7)) : shared,
+              is_optimized ? 0 : key & ~kProviderKey, is_optimized,
+              (key & kCachedAddress) >> kCachedShift};
+    }
     const uint64_t id = key & 0xffff;
     if (key & kOptimizedKey && id < kOptimizedKeys - kFirstProviderId)
       return {Index(base + kFirstProviderId + id), 0, true};

@@ -229,7 +229,8 @@ ssize_t CxiEndpoint::start(const sdk::RmaRequest &request, const Path &path) {
   if (request.flags & FI_CXI_PCIE_AMO || (request.flags & FI_CXI_HRP && (!request.write || tells)))
     return -FI_EINVAL;
   if (request.flags & FI_CXI_HRP && !at.is_optimized) return -FI_EINVAL;
-  if (tells) at = {kWriteIndex, (request.rma[0].key & ~kProviderKey) | kSolicited, false};
+  if (tells)
+    at = {kWriteIndex, (request.rma[0].key & ~kProviderKey) | kSolicited, false, at.offset};
   const uint64_t kind = FI_RMA | (request.write ? FI_WRITE : FI_READ);
   Transmit::Op *const op =
       prepare(request.context, request.flags, request.report, kind, peer, at.index, path);
@@ -246,7 +247,7 @@ ssize_t CxiEndpoint::start(const sdk::RmaRequest &request, const Path &path) {
   }
   transfer.op = request.write ? Op::kPut : Op::kGet;
   transfer.match_bits = at.match_bits;
-  transfer.remote_offset = request.rma[0].addr;
+  transfer.remote_offset = at.offset + request.rma[0].addr;
   transfer.header_data = request.data;
   // Short packets, without order among each other.
   transfer.restricted = at.is_optimized && (!request.write || (path.order & FI_ORDER_RMA_WAW) == 0);
@@ -295,7 +296,7 @@ ssize_t CxiEndpoint::start(const sdk::AtomicRequest &request, const Path &path) 
   transfer.pcie = pcie;
   transfer.cswap = amo->cswap;
   transfer.match_bits = at.match_bits;
-  transfer.remote_offset = target->addr;
+  transfer.remote_offset = at.offset + target->addr;
   transfer.length = uint32_t(amo->size);
   op->length = amo->size;
   std::memset(op->bytes, 0, 16);

@@ -51,6 +51,8 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   const Ports &ports() const { return ports_; }
   void add(Region &region) { regions_.push_back(&region); }
   void remove(Region &region) { std::erase(regions_, &region); }
+  // What regions with cached keys are reached through; it stays open.
+  Result<void> open_window(uint64_t key);
   void on_remote_data(const Event &event);
 
   // For FI_CXI_DOM_OPS: messages that no receive has taken. How many were written, or -FI_E...
@@ -204,6 +206,7 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   sdk::HmemEndpointOptions hmem_options_;
   std::atomic<bool> feeds_eq_{false};  // readers of the event queue move it on
   std::vector<Region *> regions_;
+  std::vector<Region *> windows_;   // for cached keys
   std::vector<sdk::AuthKey> keys_;  // of the address vector, since fi_enable
 };
 

@@ -135,7 +135,16 @@ int CxiEndpoint::bind(struct fid *fid, uint64_t flags) {
   if (rc != 0 || fid->fclass != FI_CLASS_CNTR) return rc;
   const sdk::Guard guard(lock());
   for (Region *const region : regions_) region->refresh();
+  for (Region *const window : windows_) window->refresh();
   return 0;
+}
+
+Result<void> CxiEndpoint::open_window(uint64_t key) {
+  const auto found = std::ranges::find(windows_, key, &Region::key);
+  if (found != windows_.end()) return {};
+  WEFT_TRY(Region *const window, Region::open_window(domain_, *this, key));
+  windows_.push_back(window);
+  return {};
 }
 
 int CxiEndpoint::control(int command, void *arg) {
@@ -406,6 +415,7 @@ int CxiEndpoint::close() {
       linger();
       domain_.deferred().abandon(transmit_);
       for (Region *const region : regions_) region->unlink();
+      for (Region *const window : std::exchange(windows_, {})) window->close_window();
       receiver().visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &message) {
         receiver().forget(message);
         discard(message);

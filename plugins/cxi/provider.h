@@ -131,7 +131,7 @@ inline constexpr weft_param kAll[] = {
     sdk::bool_param("mr_match_events", "0",
                     "closing a region waits for what peers have begun, of which the NIC tells its owner"),
     sdk::bool_param("prov_key_cache", "1",
-                    "keys of the provider may outlive their region; they never do here"),
+                    "keys of the provider need no list entry, and come back with their memory"),
     sdk::bool_param("odp", "0", "offer regions of memory that is not allocated yet"),
     sdk::bool_param("force_odp", "0", "offer them alone, whatever mr_mode asks for"),
     sdk::int_param("default_vni", "10",

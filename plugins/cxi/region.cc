@@ -46,6 +46,33 @@ Result<uint64_t> Regions::new_key(const fi_mr_attr &attr, uint64_t flags) {
   return kProviderKey | next_id_++ | (++sequence_ % kMaxSequence) << kSequenceShift;
 }
 
+// What has no events, and no place of its own. Hardware knows neither the rights of a part of a LAC
+// nor what is registered of it: there one key would reach all memory of the process.
+bool Regions::may_be_cached(const fi_mr_attr &attr, uint64_t flags,
+                            const sdk::HmemPlace &place) const {
+  const iovec &memory = attr.mr_iov[0];
+  const uint64_t end = reinterpret_cast<uintptr_t>(memory.iov_base) + memory.iov_len;
+  return provider_keys_ && key_cache && domain_.device().facts().is_software && !match_events &&
+         (flags & FI_RMA_EVENT) == 0 && !place && memory.iov_len != 0 && end >> kCachedBits == 0 &&
+         !domain_.has_vector_keys() && (attr.access & (FI_REMOTE_READ | FI_REMOTE_WRITE)) != 0;
+}
+
+Result<uint64_t> Regions::cached_key_of(const iovec &memory) const {
+  const auto start = reinterpret_cast<uintptr_t>(memory.iov_base);
+  WEFT_TRY(const weft::cxi::Memory seen,
+           domain_.lni().map(start, memory.iov_len, Lni::kRead | Lni::kWrite | Lni::kRemote));
+  domain_.lni().unmap(seen);
+  return cached_key(seen.lac, start, optimized);
+}
+
+void Regions::leave(const Region &region) {
+  if (region.is_cached_)
+    --cached_;
+  else
+    give_key(region.c_key_);
+  descriptors_.erase(&region);
+}
+
 void Regions::give_key(uint64_t key) {
   regions_.erase(key);
   if ((key & (kProviderKey | kOptimizedKey)) == (kProviderKey | kOptimizedKey))
@@ -88,21 +115,25 @@ Result<fid_mr *> Regions::open(const fi_mr_attr &attr, uint64_t flags) {
   Region *region = nullptr;
   {
     const sdk::Guard guard(domain_.engine().lock());
-    WEFT_TRY(const uint64_t key, new_key(attr, flags));
-    const auto [place, is_new] = regions_.try_emplace(key);
-    if (!is_new)
+    const bool is_cached = may_be_cached(attr, flags, region_place);
+    WEFT_TRY(const uint64_t key, is_cached ? cached_key_of(attr.mr_iov[0]) : new_key(attr, flags));
+    if (!is_cached && regions_.contains(key))
       return fail(FI_ENOKEY, "memory registration: key %#llx is in use", (unsigned long long)key);
-    region = place->second = new (std::nothrow) Region(domain_, attr, flags, key, region_place);
+    region = new (std::nothrow) Region(domain_, attr, flags, key, region_place);
     if (region == nullptr) {
-      give_key(key);
+      if (!is_cached) give_key(key);
       return fail(FI_ENOMEM, "memory registration: no memory");
     }
+    region->is_cached_ = is_cached;
+    if (is_cached)
+      ++cached_;
+    else
+      regions_.emplace(key, region);
     if (devices != nullptr) descriptors_.insert(region);
   }
   if (auto published = region->publish(domain_.base()); !published) {
     const sdk::Guard guard(domain_.engine().lock());
-    give_key(region->key());
-    descriptors_.erase(region);
+    leave(*region);
     delete region;
     return tl::unexpected(published.error());
   }
@@ -153,7 +184,8 @@ Entry Region::entry() const {
               .memory = mapped_,
               .start = reinterpret_cast<uintptr_t>(memory_.iov_base),
               .length = memory_.iov_len,
-              .match_bits = is_optimized ? 0 : c_key_ & ~kProviderKey};
+              .match_bits = is_optimized ? 0 : c_key_ & ~kProviderKey,
+              .ignore_bits = is_window_ ? kCachedAddress : 0};
   entry.unlink_disable = true;
   entry.comm_disable = !has_events() && !endpoint_->control_portals().has_match_events();
   entry.op_put = (access_ & FI_REMOTE_WRITE) != 0;
@@ -238,11 +270,47 @@ Result<weft::cxi::Memory> Region::map(unsigned access) {
   return domain_.lni().map(start, memory_.iov_len, access);
 }
 
+// ---- cached keys ----
+
+Result<void> Region::link_cached() {
+  WEFT_CHECK(endpoint_->open_window(c_key_ & ~kCachedAddress));
+  const bool writes = access_ & FI_REMOTE_WRITE, reads = access_ & FI_REMOTE_READ;
+  WEFT_TRY(mapped_, map(Lni::kRemote | (reads ? Lni::kRead : 0) | (writes ? Lni::kWrite : 0)));
+  linked_ = true;
+  return {};
+}
+
+Result<Region *> Region::open_window(Domain &domain, CxiEndpoint &endpoint, uint64_t key) {
+  const iovec everything{nullptr, SIZE_MAX};
+  fi_mr_attr attr{};
+  attr.mr_iov = &everything;
+  attr.iov_count = 1;
+  attr.access = FI_REMOTE_READ | FI_REMOTE_WRITE;
+  auto *const window = new (std::nothrow) Region(domain, attr, 0, key, {});
+  if (window == nullptr) return fail(FI_ENOMEM, "no memory for the entry of cached keys");
+  window->is_window_ = window->enabled_ = true;
+  window->endpoint_ = &endpoint;
+  window->mapped_ = {.number = weft::cxi::Memory::kWholeLac, .lac = uint8_t(key & 7)};
+  if (auto linked = window->link(); !linked) {
+    window->close_window();
+    return tl::unexpected(linked.error());
+  }
+  return window;
+}
+
+void Region::close_window() {
+  unlink();
+  delete this;
+}
+
 Result<void> Region::link() {
   if (!enabled_ || linked_ || endpoint_ == nullptr || !endpoint_->enabled()) return {};
+  if (is_cached_) return link_cached();
   Control &control = endpoint_->control_portals();
   const bool writes = access_ & FI_REMOTE_WRITE, reads = access_ & FI_REMOTE_READ;
-  WEFT_TRY(mapped_, map((reads ? Lni::kRead : 0) | (writes ? Lni::kWrite : 0)));
+  if (!is_window_) {
+    WEFT_TRY(mapped_, map((reads ? Lni::kRead : 0) | (writes ? Lni::kWrite : 0)));
+  }
   WEFT_TRY(id_, control.add(*this));
   linked_ = true;
   if (const RegionAt at = region_at(c_key_, true, domain_.regions().optimized); at.is_optimized) {
@@ -267,7 +335,7 @@ Result<void> Region::link() {
 
 // The new entry stands behind the old one until that goes, so peers find one at all times.
 void Region::refresh() {
-  if (!linked_ || !has_events()) return;
+  if (!linked_ || is_cached_ || !has_events()) return;
   auto id = endpoint_->control_portals().add(*this);
   if (!id) return;
   const uint16_t old = std::exchange(id_, *id);
@@ -294,11 +362,12 @@ Result<std::unique_ptr<Portal>> Region::open_portal(Index index) {
 void Region::unlink() {
   if (!linked_) return;
   linked_ = false;
+  if (is_cached_) return domain_.lni().unmap(mapped_);
   withdraw(id_);
   if (std::exchange(is_solicited_, false)) withdraw(solicited_id_);
   write_portal_.reset();
   read_portal_.reset();
-  domain_.lni().unmap(mapped_);
+  if (!is_window_) domain_.lni().unmap(mapped_);
   nic_write_ = nic_read_ = nullptr;
   old_ = {};
 }
@@ -359,10 +428,25 @@ int Region::bind(struct fid *fid, uint64_t flags) {
   const sdk::Guard guard(domain_.engine().lock());
   const bool write = flags & FI_REMOTE_WRITE, read = flags & FI_REMOTE_READ;
   if ((write && remote_write_ != nullptr) || (read && remote_read_ != nullptr)) return -FI_EBUSY;
+  if (const int rc = leave_cache(); rc != 0) return rc;
   if (write) remote_write_ = cntr;
   if (read) remote_read_ = cntr;
   cntr->users.fetch_add(size_t(write) + size_t(read));
   refresh();
+  return 0;
+}
+
+// What is counted by itself needs a key of its own. Peers may have the other one already.
+int Region::leave_cache() {
+  if (!is_cached_) return 0;
+  if (enabled_) return -FI_EOPBADSTATE;
+  Regions &regions = domain_.regions();
+  const auto key = regions.new_key({}, flags_ | FI_RMA_EVENT);
+  if (!key) return -key.error().code;
+  --regions.cached_;
+  is_cached_ = false;
+  c_key_ = c()->key = *key;
+  regions.regions_.emplace(c_key_, this);
   return 0;
 }
 
@@ -390,8 +474,7 @@ int Region::close() {
     const sdk::Guard guard(domain_.engine().lock());
     unlink();
     if (endpoint_ != nullptr) endpoint_->remove(*this);
-    domain_.regions().give_key(c_key_);
-    domain_.regions().descriptors_.erase(this);
+    domain_.regions().leave(*this);
   }
   retire();
   if (sdk::Eq *const eq = domain_.memory().eq) eq->forget(base());

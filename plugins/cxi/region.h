@@ -12,6 +12,8 @@
 //
 // A region is standard (an entry in the portals that all standard regions of an endpoint share,
 // found by its key) or optimized (portals of its own, reached by short packets without order).
+// Keys of the provider are cached (FI_CXI_PROV_KEY_CACHE) where nobody counts what peers do in the
+// region: such a key is an address, and one entry of the NIC serves all of them.
 // Peers name offsets from its start (no FI_MR_VIRT_ADDR). With FI_HMEM a region may be memory of a
 // device, and its descriptor says so to transfers; without it they need none.
 #ifndef WEFT_PLUGINS_CXI_REGION_H
@@ -47,6 +49,10 @@ class Region final : public sdk::Object<Region, fid_mr>, private WindowUser {
   Result<void> link();
   void unlink();
   void forget_endpoint() { endpoint_ = nullptr; }
+  // Not of the application: what all regions with cached keys of an endpoint and a LAC are reached
+  // through. `key` is theirs, without an address.
+  static Result<Region *> open_window(Domain &domain, CxiEndpoint &endpoint, uint64_t key);
+  void close_window();
   // Somebody counts what peers do there, who did not before.
   void refresh();
 
@@ -60,6 +66,8 @@ class Region final : public sdk::Object<Region, fid_mr>, private WindowUser {
   Region(Domain &domain, const fi_mr_attr &attr, uint64_t flags, uint64_t key,
          const sdk::HmemPlace &place);
   Result<weft::cxi::Memory> map(unsigned access);
+  Result<void> link_cached();
+  int leave_cache();
   ~Region() = default;
   int enable();
   Entry entry() const;
@@ -75,7 +83,9 @@ class Region final : public sdk::Object<Region, fid_mr>, private WindowUser {
 
   Domain &domain_;
   const iovec memory_;
-  const uint64_t access_, flags_, c_key_;
+  const uint64_t access_, flags_;
+  uint64_t c_key_;
+  bool is_cached_ = false, is_window_ = false;
   const sdk::HmemPlace place_;
   CxiEndpoint *endpoint_ = nullptr;
   bool enabled_ = false, linked_ = false;
@@ -102,22 +112,25 @@ class Regions final : public sdk::Memory {
   std::optional<sdk::HmemPlace> place_of(const void *desc, const void *address,
                                          size_t length) const;
   bool has_provider_keys() const { return provider_keys_; }
-  bool empty() const { return regions_.empty(); }
+  bool empty() const { return regions_.empty() && cached_ == 0; }
   bool optimized = true;      // keys below kOptimizedKeys, and provider keys while there are some
   bool match_events = false;  // the NIC tells of each access, and closing waits for those
-  // It is told, and changes nothing: no key is kept.
-  bool key_cache = true;
+  bool key_cache = true;      // provider keys are cached where they can be
 
  private:
   friend class Region;
   Result<void> check_auth_key(const fi_mr_attr &attr) const;
+  bool may_be_cached(const fi_mr_attr &attr, uint64_t flags, const sdk::HmemPlace &place) const;
+  Result<uint64_t> cached_key_of(const iovec &memory) const;
   Result<uint64_t> new_key(const fi_mr_attr &attr, uint64_t flags);
+  void leave(const Region &region);
   void give_key(uint64_t key);
 
   Domain &domain_;
   const bool provider_keys_;
-  std::unordered_map<uint64_t, Region *> regions_;  // by key
-  std::unordered_set<const void *> descriptors_;    // with FI_HMEM
+  std::unordered_map<uint64_t, Region *> regions_;  // by key, without cached ones
+  size_t cached_ = 0;
+  std::unordered_set<const void *> descriptors_;  // with FI_HMEM
   std::bitset<kOptimizedKeys - kFirstProviderId> optimized_ids_;
   uint16_t next_id_ = 0;
   uint64_t sequence_ = 0;

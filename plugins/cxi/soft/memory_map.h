@@ -14,10 +14,10 @@
 
 #include <weft/sdk/hmem.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <unordered_map>
-#include <utility>
-#include <vector>
 
 #include "plugins/cxi/nic/nic.h"
 
@@ -29,12 +29,21 @@ class MemoryMap {
   Memory add(uint64_t start, uint64_t length, unsigned access, const sdk::HmemPlace &place = {}) {
     const Range range{start, length, access, place};
     ranges_.emplace(++last_, range);
-    if (access & Lni::kRemote) remote_.push_back({last_, range});
+    if (access & Lni::kRemote) {
+      longest_ = std::max(remote_.empty() ? 0 : longest_, length);
+      remote_.emplace(start, Remote{last_, range});
+    }
     return {.number = last_};
   }
   void remove(const Memory &memory) {
-    ranges_.erase(memory.number);
-    std::erase_if(remote_, [&](const auto &one) { return one.first == memory.number; });
+    const auto found = ranges_.find(memory.number);
+    if (found == ranges_.end()) return;
+    if (found->second.access & Lni::kRemote) {
+      auto [at, end] = remote_.equal_range(found->second.start);
+      while (at != end && at->second.number != memory.number) ++at;
+      remote_.erase(at);
+    }
+    ranges_.erase(found);
   }
 
   // `place`: whose memory it is, until the map changes; null: the host's.
@@ -80,19 +89,30 @@ class MemoryMap {
       return from >= start && offset <= length && count <= length - offset;
     }
   };
-  // There are few: the long messages that are under way. The newest is likely to be meant.
+  struct Remote {
+    uint32_t number;
+    Range range;
+  };
+  // Long messages that are under way, and regions with cached keys. The last one that begins before
+  // the memory is likely to hold it.
   Rc check_remote(uint64_t start, uint64_t length, unsigned access,
                   const sdk::HmemPlace *&place) const {
-    for (auto at = remote_.rbegin(); at != remote_.rend(); ++at) {
-      if (!at->second.holds(start, length) || (at->second.access & access) != access) continue;
-      place = at->second.place.or_null();
+    Rc rc = Rc::kNoTranslation;
+    for (auto at = remote_.upper_bound(start); at != remote_.begin();) {
+      const Range &range = (--at)->second.range;
+      if (start - range.start > longest_) break;
+      if (!range.holds(start, length)) continue;
+      rc = Rc::kPagePermError;
+      if ((range.access & access) != access) continue;
+      place = range.place.or_null();
       return Rc::kOk;
     }
-    return Rc::kNoTranslation;
+    return rc;
   }
 
   std::unordered_map<uint32_t, Range> ranges_;
-  std::vector<std::pair<uint32_t, Range>> remote_;
+  std::multimap<uint64_t, Remote> remote_;  // by start
+  uint64_t longest_ = 0;                    // of them, since there were none
   uint32_t last_ = 0;
 };
 
