@@ -207,6 +207,7 @@ Rc Neighbours::send(const Packet &packet) {
 // The place that they wait for may be another process's until then, so whoever sleeps wakes up to
 // look.
 void Neighbours::on_waiting(bool waits) {
+  if (mark_.is_child()) return;  // it is its parent's, too
   if (timer_.get() < 0) {
     timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
     epoll_event event{.events = EPOLLIN, .data = {.ptr = &timer_}};
