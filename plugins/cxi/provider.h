@@ -128,8 +128,9 @@ inline constexpr weft_param kAll[] = {
                       "what the job shows the fabric manager, as a bearer token"),
     sdk::bool_param("coll_use_dma_put", "0",
                     "packets of groups are taken from memory, and not from the command"),
-    sdk::bool_param("mr_match_events", "0",
-                    "closing a region waits for what peers have begun, of which the NIC tells its owner"),
+    sdk::bool_param(
+        "mr_match_events", "0",
+        "closing a region waits for what peers have begun, of which the NIC tells its owner"),
     sdk::bool_param("prov_key_cache", "1",
                     "keys of the provider need no list entry, and come back with their memory"),
     sdk::bool_param("odp", "0", "offer regions of memory that is not allocated yet"),
