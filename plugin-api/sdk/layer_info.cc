@@ -8,7 +8,7 @@
 namespace weft::sdk {
 namespace {
 
-constexpr uint64_t kOfferedLevels = kLevelFlags & ~uint64_t(FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE);
+constexpr uint64_t kOfferedLevels = kLevelFlags & ~uint64_t(FI_COMMIT_COMPLETE);
 constexpr uint64_t kTagFormat = 0xaaaaaaaaaaaaaaaa;  // any use of the bits
 constexpr size_t kManySharedReceives = 65536;
 
@@ -49,7 +49,8 @@ void offer_rdm(fi_info &info, const RdmOffer &offer, const GetinfoQuery &query) 
   // The layer's vectors are its own, whatever those of the provider beneath can do.
   const uint64_t domain_caps =
       (info.domain_attr->caps & (FI_LOCAL_COMM | FI_REMOTE_COMM)) | FI_SHARED_AV;
-  info.caps = kRdmTransmitCaps | kRdmReceiveCaps | domain_caps;
+  const uint64_t persistent = offer.persistent ? uint64_t(FI_RMA_PMEM) : 0;
+  info.caps = kRdmTransmitCaps | kRdmReceiveCaps | persistent | domain_caps;
   info.mode = 0;
   info.handle = nullptr;
 
@@ -59,9 +60,10 @@ void offer_rdm(fi_info &info, const RdmOffer &offer, const GetinfoQuery &query) 
       offer.order | (offer.order_if_asked & (asked_tx.msg_order | asked_rx.msg_order));
 
   fi_tx_attr &tx = *info.tx_attr;
-  tx.caps = kRdmTransmitCaps;
+  tx.caps = kRdmTransmitCaps | persistent;
   tx.mode = 0;
-  tx.op_flags = FI_COMPLETION | FI_INJECT | kOfferedLevels;
+  tx.op_flags = FI_COMPLETION | FI_INJECT | kOfferedLevels |
+                (offer.persistent ? uint64_t(FI_COMMIT_COMPLETE) : 0);
   tx.msg_order = order;
   tx.comp_order = FI_ORDER_NONE;
   tx.inject_size = offered_size(offer.inject_size, asked_tx.inject_size, offer.max_inject_size);
@@ -70,7 +72,7 @@ void offer_rdm(fi_info &info, const RdmOffer &offer, const GetinfoQuery &query) 
   tx.rma_iov_limit = offer.rma_iov_limit;
 
   fi_rx_attr &rx = *info.rx_attr;
-  rx.caps = kRdmReceiveCaps;
+  rx.caps = kRdmReceiveCaps | persistent;
   rx.mode = 0;
   rx.op_flags = FI_COMPLETION | FI_MULTI_RECV;
   rx.msg_order = order;
@@ -83,7 +85,7 @@ void offer_rdm(fi_info &info, const RdmOffer &offer, const GetinfoQuery &query) 
   ep.protocol = offer.protocol;
   ep.protocol_version = 1;
   ep.mem_tag_format = kTagFormat;
-  ep.max_order_war_size = 0;
+  ep.max_order_war_size = order & (FI_ORDER_WAR | FI_ORDER_RMA_WAR) ? SIZE_MAX : 0;
   ep.tx_ctx_cnt = 1;
   ep.rx_ctx_cnt = 1;
 

@@ -4,7 +4,9 @@
 #include <endian.h>
 #include <sys/random.h>
 #include <weft/sdk/eq.h>
+#include <weft/sdk/iov.h>
 #include <weft/sdk/ops.h>
+#include <weft/sdk/persist.h>
 
 #include <algorithm>
 #include <cstring>
@@ -39,13 +41,15 @@ MrTable::Mode MrTable::Mode::of(int mr_mode) {
           .endpoint_needed = (mr_mode & FI_MR_ENDPOINT) != 0};
 }
 
-Mr::Mr(MrTable &table, const fi_mr_attr &attr, uint64_t key, bool enabled, uint64_t holder)
+Mr::Mr(MrTable &table, const fi_mr_attr &attr, uint64_t flags, uint64_t key, bool enabled,
+       uint64_t holder)
     : Object(table.domain_.instance, FI_CLASS_MR, attr.context),
       table_(table),
       iov_(attr.mr_iov, attr.mr_iov + attr.iov_count),
       access_(attr.access),
       fid_key_(key),
       holder_(holder),
+      persistent_((flags & FI_RMA_PMEM) != 0),
       enabled_(enabled) {
   for (const iovec &v : iov_) length_ += v.iov_len;
   c()->fid.ops = const_cast<fi_ops *>(fid_ops<Mr>());
@@ -70,6 +74,7 @@ int Mr::close() {
     if (pins != 0 && table_.on_close) table_.on_close(*this);
     if (pins != 0) return -FI_EBUSY;
     table_.regions_.erase(fid_key_);
+    table_.persistent_ -= persistent_ ? 1 : 0;
   }
   retire();
   if (table_.eq != nullptr) table_.eq->forget(base());
@@ -197,7 +202,8 @@ Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags, uint64_t holde
     const bool enabled =
         holder != 0 || (!mode_.endpoint_needed && !(mode_.enable_needed && (flags & FI_RMA_EVENT)));
     try {
-      mr = place->second = new Mr(*this, attr, key, enabled, holder);
+      mr = place->second = new Mr(*this, attr, flags, key, enabled, holder);
+      persistent_ += mr->persistent() ? 1 : 0;
     } catch (const std::bad_alloc &) {
       regions_.erase(place);
       return fail(FI_ENOMEM, "memory registration: no memory");
@@ -206,11 +212,20 @@ Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags, uint64_t holde
   if (auto published = mr->publish(domain_.fid); !published) {
     Guard guard(domain_.engine->lock());
     regions_.erase(mr->key());
+    persistent_ -= mr->persistent() ? 1 : 0;
     delete mr;
     return tl::unexpected(published.error());
   }
   domain_.children.fetch_add(1, std::memory_order_relaxed);
   return mr;
+}
+
+bool MrTable::persist(uint64_t key, uint64_t address, uint64_t length, const MrPeer &peer) {
+  std::array<iovec, kIovLimit> pieces;
+  const Access found =
+      resolve(key, address, length, FI_REMOTE_WRITE, pieces.data(), pieces.size(), peer);
+  if (found.mr == nullptr || !found.mr->persistent()) return true;
+  return std::all_of(pieces.begin(), pieces.begin() + found.count, make_persistent);
 }
 
 MrTable::Access MrTable::resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access,

@@ -76,6 +76,7 @@ ssize_t Endpoint::launch(const Request &request, Fill fill) {
     op.has_data = flags & FI_REMOTE_CQ_DATA;
     op.transmit = flags & FI_TRANSMIT_COMPLETE || keeper_.awaits_messages();
     op.delivery = flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE);
+    op.weft_only = flags & (FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE);
     op.more = flags & FI_MORE;
     fill(op);
   });
@@ -147,6 +148,14 @@ void Endpoint::count_regions(uint64_t access, std::span<const RmaVector> where) 
                                    std::size(ignored), {.endpoint = number()});
     if (found.mr != nullptr) found.mr->count_remote(access, vector.length);
   }
+}
+
+uint16_t Endpoint::persist(std::span<const RmaVector> where) {
+  sdk::MrTable &regions = domain().regions();
+  if (!regions.has_persistent()) return 0;
+  for (const RmaVector &v : where)
+    if (!regions.persist(v.key, v.address, v.length, {.endpoint = number()})) return FI_EIO;
+  return 0;
 }
 
 void Endpoint::on_remote_write(uint32_t source, uint64_t length, bool has_data, uint64_t data,

@@ -53,6 +53,7 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
   void on_done(TxOp &op, int err) override;
   void on_remote_write(uint32_t source, uint64_t length, bool has_data, uint64_t data,
                        std::span<const RmaVector> where) override;
+  uint16_t persist(std::span<const RmaVector> where) override;
   void on_remote_read(uint64_t length, std::span<const RmaVector> where) override;
   void on_remote_atomic(uint64_t access, uint64_t length,
                         std::span<const RmaVector> where) override;

@@ -117,17 +117,16 @@ Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
                     .rx_size = options_.rx_size,
                     .inject_size = kInjectSize,
                     .max_inject_size = kMaxInjectSize,
-                    .rma_iov_limit = kMaxVectors},
+                    .rma_iov_limit = kMaxVectors,
+                    .persistent = true},
                    query);
     fi_ep_attr &ep = *info->ep_attr;
     ep.msg_prefix_size = 0;
-    // No address space holds more than kMaxMessageSize. The last three apply to the orders that
-    // were offered.
+    // No address space holds more than kMaxMessageSize. The last two apply to the orders that were
+    // offered.
     ep.max_msg_size = SIZE_MAX;
     ep.max_order_raw_size = SIZE_MAX;
     ep.max_order_waw_size = SIZE_MAX;
-    if (const uint64_t order = info->tx_attr->msg_order; order & (FI_ORDER_WAR | FI_ORDER_RMA_WAR))
-      ep.max_order_war_size = SIZE_MAX;
     info->domain_attr->cq_data_size = sizeof(uint64_t);
     if (query.hints != nullptr) WEFT_CHECK(sdk::copy_auth_keys(*info, *query.hints));
     for (size_t size : {ep.auth_key_size, info->domain_attr->auth_key_size})

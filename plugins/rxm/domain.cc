@@ -4,6 +4,7 @@
 #include <sys/random.h>
 #include <weft/sdk/eq.h>
 #include <weft/sdk/inner_wait.h>
+#include <weft/sdk/persist.h>
 
 #include <algorithm>
 
@@ -138,6 +139,15 @@ ssize_t Domain::resolve(uint64_t key, uint64_t address, uint64_t length, uint64_
   if (offset > size || length > size - offset) return -FI_EACCES;
   iov[0] = {static_cast<char *>(region.memory().iov_base) + offset, size_t(length)};
   return 1;
+}
+
+bool Domain::persist(uint64_t key, uint64_t address, uint64_t length) {
+  const auto it = table_.find(key);
+  if (it == table_.end() || !it->second->persistent()) return true;
+  const Region &region = *it->second;
+  return sdk::make_persistent(
+      {static_cast<char *>(region.memory().iov_base) + (address - region.base_address()),
+       size_t(length)});
 }
 
 void Domain::count_remote(uint64_t access, uint64_t key, uint64_t bytes) {

@@ -102,6 +102,8 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
   ssize_t resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access, iovec *iov,
                   size_t room, uint64_t endpoint = 0);
 
+  // FI_RMA_PMEM: writes what a peer's atomic changed to its medium. False: that has failed.
+  bool persist(uint64_t key, uint64_t address, uint64_t length);
   // Counts a peer's atomic on the counter of the region `key`.
   void count_remote(uint64_t access, uint64_t key, uint64_t bytes);
 

@@ -160,6 +160,11 @@ void Endpoint::on_remote_atomic(uint64_t access, std::span<const RmaVector> wher
   }
 }
 
+bool Endpoint::persist(std::span<const RmaVector> where) {
+  return std::ranges::all_of(
+      where, [this](const RmaVector &v) { return domain().persist(v.key, v.address, v.length); });
+}
+
 void Endpoint::on_remote_write(Connection *from, uint64_t length, uint64_t data) {
   report_remote_write(length, data,
                       from != nullptr ? core_->source_of(*from) : sdk::Matcher::kUnknownSource);

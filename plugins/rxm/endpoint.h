@@ -66,6 +66,7 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
   // Core::Upper
   void on_done(TxOp &op, int err) override { report(op, op.length, err); }
   void on_remote_atomic(uint64_t access, std::span<const RmaVector> where) override;
+  bool persist(std::span<const RmaVector> where) override;
   // Lower::Upper
   uint64_t endpoint_number() override { return number(); }
   void on_remote_write(Connection *from, uint64_t length, uint64_t data) override;

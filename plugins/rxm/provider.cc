@@ -17,9 +17,11 @@ namespace {
 // remote memory accesses by itself. Each kind is in order, but not relative to the other.
 // FI_ORDER_RAR, RAW and WAW concern both kinds: they hold without effort if the application asks
 // for no atomics. If it asks for atomics and for these orders, operations of one kind wait for
-// those of the other. In the same way accesses wait for messages.
+// those of the other. In the same way accesses wait for messages, and what changes memory waits for
+// reads.
 constexpr uint64_t kOrderWithoutAtomics = FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAW;
-constexpr uint64_t kOrderIfAsked = kOrderWithoutAtomics | FI_ORDER_RAS | FI_ORDER_WAS;
+constexpr uint64_t kOrderIfAsked = kOrderWithoutAtomics | FI_ORDER_WAR | FI_ORDER_RMA_WAR |
+                                   FI_ORDER_RAS | FI_ORDER_WAS | FI_ORDER_SAR;
 constexpr uint64_t kOrder = FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAW |
                             FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR |
                             FI_ORDER_ATOMIC_WAW | FI_ORDER_SAW | FI_ORDER_SAS;
@@ -137,7 +139,8 @@ Result<void> RxmLayer::offer(fi_info &info, const sdk::GetinfoQuery &query) cons
                   .rx_size = options_.rx_size,
                   .inject_size = inject_size(info),
                   .max_inject_size = kMaxInjectSize,
-                  .rma_iov_limit = std::min(info.tx_attr->rma_iov_limit, kMaxVectors)},
+                  .rma_iov_limit = std::min(info.tx_attr->rma_iov_limit, kMaxVectors),
+                  .persistent = (inner_caps & FI_RMA_PMEM) != 0},
                  query);
   uint64_t missing = atomics ? 0 : FI_ATOMIC;
   // Peers' accesses are counted by the inner provider.

@@ -15,7 +15,7 @@ constexpr uint64_t kNobody = UINT64_MAX;  // a group without endpoints
 
 }  // namespace
 
-Region::Region(Domain &domain, const fi_mr_attr &attr, fid_mr *inner, bool enabled)
+Region::Region(Domain &domain, const fi_mr_attr &attr, uint64_t flags, fid_mr *inner, bool enabled)
     : Object(domain.instance(), FI_CLASS_MR, attr.context),
       domain_(domain),
       inner_(inner),
@@ -23,6 +23,7 @@ Region::Region(Domain &domain, const fi_mr_attr &attr, fid_mr *inner, bool enabl
       access_(attr.access),
       key_(fi_mr_key(inner)),
       base_(domain.virtual_addresses() ? reinterpret_cast<uintptr_t>(attr.mr_iov[0].iov_base) : 0),
+      persistent_((flags & FI_RMA_PMEM) != 0),
       enabled_(enabled) {
   c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Region>());
   c()->mem_desc = this;
@@ -50,7 +51,7 @@ Result<Region *> Region::open(Domain &domain, const fi_mr_attr &attr, uint64_t f
   if (confined) domain.region_ops()->confine(inner, kNobody);
   const bool enabled =
       !domain.endpoint_needed() && !(domain.enable_needed() && flags & FI_RMA_EVENT);
-  auto *region = new (std::nothrow) Region(domain, attr, inner, enabled);
+  auto *region = new (std::nothrow) Region(domain, attr, flags, inner, enabled);
   if (region == nullptr) {
     fi_close(&inner->fid);
     return fail(FI_ENOMEM, "no memory for a memory region");

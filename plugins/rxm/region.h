@@ -32,6 +32,7 @@ class Region final : public sdk::Object<Region, fid_mr> {
   uint64_t key() const { return key_; }
   uint64_t access() const { return access_; }
   bool enabled() const { return enabled_; }
+  bool persistent() const { return persistent_; }  // FI_RMA_PMEM
   uint64_t endpoint() const { return endpoint_; }  // that it is bound to; 0: none
   uint64_t base_address() const { return base_; }  // of the first byte, as peers give it
   const iovec &memory() const { return memory_; }
@@ -49,7 +50,7 @@ class Region final : public sdk::Object<Region, fid_mr> {
   int control(int command, void *arg);
 
  private:
-  Region(Domain &domain, const fi_mr_attr &attr, fid_mr *inner, bool enabled);
+  Region(Domain &domain, const fi_mr_attr &attr, uint64_t flags, fid_mr *inner, bool enabled);
   ~Region() = default;
   int bind_endpoint(struct fid *fid, uint64_t flags);
 
@@ -57,6 +58,7 @@ class Region final : public sdk::Object<Region, fid_mr> {
   fid_mr *const inner_;
   const iovec memory_;
   const uint64_t access_, key_, base_;
+  const bool persistent_;
   bool enabled_;
   uint64_t endpoint_ = 0;
   struct Bound {

@@ -47,7 +47,9 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
       rx_(info),
       tx_ops_(limits().tx_size, kOpsAtOnce),
       control_ops_(kMaxControlItems, kControlsAtOnce),
+      keeper_(sdk::order_of(info), kNativeOrder),
       own_recvs_(limits().rx_size) {
+  keeper_.make_room(0);
   set_tables(*this);
 }
 
@@ -101,7 +103,7 @@ ssize_t Endpoint::start(const sdk::SendRequest &r) {
   op->kind = Operation::kSend;
   op->flags = FI_SEND | FI_MSG;
   op->report = r.report;
-  op->fence = r.flags & FI_FENCE;
+  op->fence = r.flags & FI_FENCE || keeper_.must_wait(0, sdk::OrderKind::kSend);
   op->context = r.context;
   op->length = r.length;
   op->pin_count = 0;
@@ -113,6 +115,7 @@ ssize_t Endpoint::start(const sdk::SendRequest &r) {
     tx_ops_.give(op);
     return rc;
   }
+  keeper_.started(0, sdk::OrderKind::kSend, op->fence);
   Stream::start(*op, r.length, r.flags & FI_MORE, r.report);
   return 0;
 }
@@ -127,6 +130,9 @@ ssize_t Endpoint::start(const sdk::RmaRequest &r) {
     tx_ops_.give(op);
     return rc;
   }
+  const auto kind = r.write ? sdk::OrderKind::kWrite : sdk::OrderKind::kRead;
+  op->fence |= keeper_.must_wait(0, kind);
+  keeper_.started(0, kind, op->fence);
   Stream::start(*op, r.length, r.flags & FI_MORE, r.report);
   return 0;
 }

@@ -53,11 +53,12 @@ inline constexpr size_t kMaxQueueSize = 1 << 20;
 inline constexpr size_t kMaxMessageSize =
     SIZE_MAX / 2;  // bytes; a frame's length includes its header
 inline constexpr uint64_t kTransmitCaps =
-    FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE | FI_RMA_PMEM;
+    FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE | FI_RMA_PMEM | FI_FENCE;
 inline constexpr uint64_t kReceiveCaps = FI_MSG | FI_RMA | FI_RECV | FI_REMOTE_READ |
                                          FI_REMOTE_WRITE | FI_MULTI_RECV | FI_RMA_EVENT |
                                          FI_RMA_PMEM;
-inline constexpr uint64_t kLevelFlags = sdk::kLevelFlags & ~uint64_t(FI_MATCH_COMPLETE);
+// A message leaves the socket when it has its receive, so each acknowledgement tells of a match.
+using sdk::kLevelFlags;
 inline constexpr uint64_t kSendFlags =
     FI_COMPLETION | FI_INJECT | FI_MORE | FI_FENCE | FI_REMOTE_CQ_DATA | kLevelFlags;
 
@@ -183,6 +184,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   sdk::Pool<Operation> tx_ops_;
   sdk::Pool<Operation> control_ops_;
 
+  sdk::OrderKeeper keeper_;  // of one peer, 0
   sdk::RecvQueue own_recvs_;
   // The receive of the current message.
   sdk::PostedRecv *current_recv_ = nullptr;

@@ -23,6 +23,7 @@
 #include <weft/sdk/iov.h>
 #include <weft/sdk/levels.h>
 #include <weft/sdk/mr.h>
+#include <weft/sdk/order.h>
 #include <weft/sdk/transfer.h>
 
 #include <algorithm>
@@ -33,6 +34,17 @@
 #include "plugins/tcp/wire/writer.h"
 
 namespace weft::tcp {
+
+// Orders that only who asks for them pays: messages and writes that wait for earlier reads.
+inline constexpr uint64_t kOrderBehindReads = FI_ORDER_SAR | FI_ORDER_WAR | FI_ORDER_RMA_WAR;
+
+// All else the stream keeps by itself: for sends, reads and writes, the earlier operations that each
+// stays behind. Where messages may be announced, nobody has asked for accesses behind them.
+inline constexpr sdk::OrderRules kNativeOrder = {
+    sdk::kinds(sdk::OrderKind::kSend, sdk::OrderKind::kWrite),
+    sdk::kinds(sdk::OrderKind::kSend, sdk::OrderKind::kRead, sdk::OrderKind::kWrite,
+               sdk::OrderKind::kAtomic),
+    sdk::kinds(sdk::OrderKind::kSend, sdk::OrderKind::kWrite, sdk::OrderKind::kAtomic)};
 
 // An operation in flight: queued, or sent and waiting for the peer's answer.
 struct Operation : SendItem {

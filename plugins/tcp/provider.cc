@@ -36,14 +36,18 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
   const fi_rx_attr asked_rx = sdk::rx_hints(query.hints);
   // An announced message is fetched when it has a receive; operations behind it may be executed,
   // and complete, first. If the hints ask for these orders, messages are not announced.
+  // What a read returns leaves the target later than the request is taken. If the hints ask for
+  // messages and writes behind reads, those wait for the answers.
   const uint64_t behind_messages = FI_ORDER_RAS | FI_ORDER_WAS;
-  const uint64_t order =
-      FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAW | FI_ORDER_SAW | FI_ORDER_SAS | FI_ORDER_RMA_RAR |
-      FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAW |
-      (connected ? behind_messages : behind_messages & (asked_tx.msg_order | asked_rx.msg_order));
+  const uint64_t costly = kOrderBehindReads | (connected ? 0 : behind_messages);
+  const uint64_t order = FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAW | FI_ORDER_SAW | FI_ORDER_SAS |
+                         FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAW |
+                         (connected ? behind_messages : 0) |
+                         (costly & (asked_tx.msg_order | asked_rx.msg_order));
 
   fi_tx_attr &tx = *info->tx_attr;
-  tx.op_flags = FI_COMPLETION | FI_INJECT | kLevelFlags;
+  tx.op_flags = FI_COMPLETION | FI_INJECT |
+                (connected ? kLevelFlags : kLevelFlags & ~uint64_t(FI_MATCH_COMPLETE));
   tx.msg_order = order;
   tx.comp_order = FI_ORDER_NONE;  // sends posted after a read may complete before it
   tx.inject_size = connected ? kInjectSize
@@ -65,6 +69,7 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
   ep.max_msg_size = SIZE_MAX;
   ep.max_order_raw_size = SIZE_MAX;
   ep.max_order_waw_size = SIZE_MAX;
+  ep.max_order_war_size = order & kOrderBehindReads ? SIZE_MAX : 0;
   if (!connected) ep.protocol_version = kRdmVersion;
   // Every bit is a field of its own. Programs that know FI_TAG_BITS take it for that; others count
   // the bits.

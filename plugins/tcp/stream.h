@@ -286,7 +286,7 @@ class Stream {
   Verdict refuse_rma(const FrameHeader &header, const RmaVector &vector, sdk::MrReject reject);
 
   int landing_error_ = 0;                // of the current payload
-  bool is_broken_ = false;               // a device has failed where a peer has written
+  bool is_broken_ = false;               // a device or medium has failed where a peer has written
   uint64_t burst_round_ = ~UINT64_C(0);  // engine round of the last send that went out at once
   uint64_t burst_bytes_ = 0;
   uint32_t burst_items_ = 0;

@@ -4,23 +4,13 @@
 #ifndef WEFT_PLUGINS_TCP_STREAM_MEMORY_H
 #define WEFT_PLUGINS_TCP_STREAM_MEMORY_H
 
-#include <sys/mman.h>
-#include <unistd.h>
+#include <weft/sdk/persist.h>
 
 #include <algorithm>
 
 #include "plugins/tcp/stream.h"
 
 namespace weft::tcp {
-
-// FI_COMMIT_COMPLETE (FI_RMA_PMEM): writes the part of a mapped file to its medium. Does nothing
-// for other memory.
-inline void make_persistent(const iovec &iov) {
-  const auto page = uintptr_t(sysconf(_SC_PAGESIZE));
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(iov.iov_base) & ~(page - 1);
-  const uintptr_t end = reinterpret_cast<uintptr_t>(iov.iov_base) + iov.iov_len;
-  if (iov.iov_len != 0) msync(reinterpret_cast<void *>(begin), end - begin, MS_SYNC);
-}
 
 template <class Upper>
 Verdict Stream<Upper>::refuse_rma(const FrameHeader &header, const RmaVector &vector,
@@ -59,7 +49,8 @@ Verdict Stream<Upper>::take_write(const FrameHeader &header, Target &target) {
 
 template <class Upper>
 void Stream<Upper>::end_write(const FrameHeader &header) {
-  if (take_landing_error() != 0) is_broken_ = true;  // there is no negative answer
+  // There is no negative answer: the stream ends.
+  if (take_landing_error() != 0) is_broken_ = true;
   bool counts = true;
   if (header.flags & kFlagCommit) {
     for (size_t i = 0; i < header.rma_count; ++i) {
@@ -67,7 +58,7 @@ void Stream<Upper>::end_write(const FrameHeader &header) {
       iovec iov;
       const auto access = domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_WRITE,
                                                     &iov, 1, upper().mr_peer());
-      if (access.count != 0) make_persistent(iov);
+      if (access.count != 0 && !sdk::make_persistent(iov)) is_broken_ = true;
     }
   }
   for (size_t i = 0; i < incoming_count_; ++i) {

@@ -49,7 +49,8 @@ UnconnectedEndpoint::UnconnectedEndpoint(Domain &domain, const fi_info &info, vo
       tx_ops_(limits().tx_size),
       control_ops_(SIZE_MAX, 8),
       names_sources_(wants_sources(info)),
-      announces_((sdk::order_of(info) & (FI_ORDER_RAS | FI_ORDER_WAS)) == 0) {
+      announces_((sdk::order_of(info) & (FI_ORDER_RAS | FI_ORDER_WAS)) == 0),
+      keeper_(sdk::order_of(info), kNativeOrder) {
   set_tables(*this);
   receiver().min_multi_recv() = kRdmMinMultiRecv;
 }
@@ -285,6 +286,7 @@ ssize_t UnconnectedEndpoint::start(const sdk::SendRequest &r) {
   const uint32_t index = av()->peer_of(r.dest);
   if (index == sdk::Av::kNone) return -FI_EINVAL;
   Peer *peer = peer_at(index);
+  keeper_.make_room(index);
   RdmOperation *op = take_operation();
   if (op == nullptr) return -FI_EAGAIN;
   FrameHeader header;
@@ -306,7 +308,7 @@ ssize_t UnconnectedEndpoint::start(const sdk::SendRequest &r) {
   op->length = r.length;
   op->context = r.context;
   op->report = r.report;
-  op->fence = r.flags & FI_FENCE;
+  op->fence = r.flags & FI_FENCE || keeper_.must_wait(index, sdk::OrderKind::kSend);
   op->more = r.flags & FI_MORE;
   op->set_header(header, peer->stream != nullptr ? peer->stream->order() : ByteOrder::kNative);
   if (const int rc = op->place(r.iov, r.count, r.length, r.flags & FI_INJECT, tcp_domain_.hmem());
@@ -315,6 +317,7 @@ ssize_t UnconnectedEndpoint::start(const sdk::SendRequest &r) {
     tx_ops_.give(op);
     return rc;
   }
+  keeper_.started(index, sdk::OrderKind::kSend, op->fence);
   peer->launch(*op);
   return 0;
 }
@@ -323,6 +326,7 @@ ssize_t UnconnectedEndpoint::start(const sdk::RmaRequest &r) {
   const uint32_t index = av()->peer_of(r.dest);
   if (index == sdk::Av::kNone) return -FI_EINVAL;
   Peer *peer = peer_at(index);
+  keeper_.make_room(index);
   RdmOperation *op = take_operation();
   if (op == nullptr) return -FI_EAGAIN;
   op->tagged = false;
@@ -334,6 +338,9 @@ ssize_t UnconnectedEndpoint::start(const sdk::RmaRequest &r) {
     tx_ops_.give(op);
     return rc;
   }
+  const auto kind = r.write ? sdk::OrderKind::kWrite : sdk::OrderKind::kRead;
+  op->fence |= keeper_.must_wait(index, kind);
+  keeper_.started(index, kind, op->fence);
   peer->launch(*op);
   return 0;
 }

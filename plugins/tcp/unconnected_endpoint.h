@@ -50,8 +50,8 @@
 
 namespace weft::tcp {
 
-inline constexpr uint64_t kRdmTransmitCaps =
-    FI_MSG | FI_TAGGED | FI_RMA | FI_SEND | FI_READ | FI_WRITE | FI_RMA_PMEM | FI_TRIGGER;
+inline constexpr uint64_t kRdmTransmitCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_SEND | FI_READ |
+                                             FI_WRITE | FI_RMA_PMEM | FI_TRIGGER | FI_FENCE;
 inline constexpr uint64_t kRdmReceiveCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_RECV | FI_REMOTE_READ |
                                             FI_REMOTE_WRITE | FI_MULTI_RECV | FI_RMA_EVENT |
                                             FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR |
@@ -191,6 +191,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   const bool names_sources_;
   sdk::HmemEndpointOptions hmem_options_;
   const bool announces_;  // long tagged messages
+  sdk::OrderKeeper keeper_;
   uint32_t next_unnamed_ = 0;
   // "Unnamed" peers are not in the address vector.
   uint64_t saved_bytes_ = 0;    // arrived bytes of saved messages

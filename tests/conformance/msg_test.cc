@@ -616,6 +616,23 @@ TEST(Msg, FenceWaitsForWhatWasSentBefore) {
   EXPECT_EQ(pair.wait(pair.a.tx_cq).context, &third);
 }
 
+TEST(Msg, AMatchWaitsForTheReceive) {
+  NEEDS_LEVEL(FI_MATCH_COMPLETE);
+  Pair pair;
+  for (const size_t size : {0, 64, 100000}) {
+    std::vector<uint8_t> out = pattern(size, 1), in(size);
+    const auto iov = cut(out, 1);
+    const fi_msg message = message_of(iov, &out);
+    must(fi_sendmsg(pair.a.ep, &message, FI_MATCH_COMPLETE | FI_COMPLETION));
+    pair.settle();
+    EXPECT_FALSE(poll_cq(pair.a.tx_cq).has_value()) << "there is no receive yet";
+    must(fi_recv(pair.b.ep, in.data(), size, nullptr, 0, &in));
+    EXPECT_EQ(pair.wait(pair.a.tx_cq).context, &out);
+    EXPECT_EQ(pair.wait(pair.b.rx_cq).context, &in);
+    EXPECT_EQ(in, out);
+  }
+}
+
 TEST(Msg, FenceAfterAReadSeesItsResult) {
   Pair pair;
   std::vector<uint8_t> memory = pattern(200000, 1), got(200000), out(1), in(1);

@@ -2,11 +2,13 @@
 // What applications get only if they ask (fi_getinfo.3, fi_endpoint.3): larger queues hold as many
 // operations as they say, larger injects keep no buffer, and each order that is granted is kept.
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <mutex>
 #include <span>
 #include <thread>
 
@@ -153,26 +155,83 @@ TEST_P(Inject, LeavesTheBufferToTheCaller) {
 
 // ---- persistent memory ----
 
-// Committed bytes are in the file before the initiator gets its completion.
+}  // namespace
+}  // namespace weft::conformance::rdm
+
+namespace {
+
+// What was written to the medium since it was last asked: with msync, which plugins find here.
+std::mutex synced_mutex;
+std::vector<std::pair<uintptr_t, uintptr_t>> synced;
+
+bool was_synced(const void *at, size_t length) {
+  std::lock_guard guard(synced_mutex);
+  const auto begin = reinterpret_cast<uintptr_t>(at);
+  return std::ranges::any_of(
+      synced, [&](const auto &s) { return s.first <= begin && begin + length <= s.second; });
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) int msync(void *at, size_t length, int flags) {
+  const int rc = int(syscall(SYS_msync, at, length, flags));
+  if (rc == 0 && flags & MS_SYNC) {
+    std::lock_guard guard(synced_mutex);
+    const auto begin = reinterpret_cast<uintptr_t>(at);
+    synced.emplace_back(begin, begin + length);
+  }
+  return rc;
+}
+
+namespace weft::conformance::rdm {
+namespace {
+
+// A file of `size` bytes, mapped.
+class MappedFile {
+ public:
+  explicit MappedFile(size_t size) : size_(size) {
+    char path[] = "/tmp/weft-pmem-XXXXXX";
+    file_ = mkstemp(path);
+    EXPECT_GE(file_, 0);
+    unlink(path);
+    EXPECT_EQ(ftruncate(file_, off_t(size)), 0);
+    memory_ =
+        static_cast<uint8_t *>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0));
+    EXPECT_NE(memory_, MAP_FAILED);
+  }
+  ~MappedFile() {
+    munmap(memory_, size_);
+    close(file_);
+  }
+  uint8_t *memory() const { return memory_; }
+  std::vector<uint8_t> bytes(size_t offset, size_t size) const {
+    std::vector<uint8_t> out(size);
+    EXPECT_EQ(pread(file_, out.data(), size, off_t(offset)), ssize_t(size));
+    return out;
+  }
+
+ private:
+  const size_t size_;
+  int file_;
+  uint8_t *memory_;
+};
+
+// Committed bytes are in the file, on its medium, before the initiator gets its completion.
 TEST(Asked, ACommittedWriteIsInTheFile) {
   constexpr uint64_t kCaps = FI_MSG | FI_RMA | FI_RMA_PMEM;
-  RDM_NEEDS(kCaps);
-  char path[] = "/tmp/weft-pmem-XXXXXX";
-  const int file = mkstemp(path);
-  ASSERT_GE(file, 0);
-  unlink(path);
+  covers("FI_RMA_PMEM,FI_COMMIT_COMPLETE");
+  Options options;
+  options.caps = kCaps;
+  options.tx_op_flags = FI_COMMIT_COMPLETE;
+  if (!find_info(options)) GTEST_SKIP() << "no FI_COMMIT_COMPLETE with FI_RMA_PMEM";
   constexpr size_t kSize = 100'000;
-  ASSERT_EQ(ftruncate(file, kSize), 0);
-  auto *memory =
-      static_cast<uint8_t *>(mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
-  ASSERT_NE(memory, MAP_FAILED);
-  {
-    Options options;
-    options.caps = kCaps;
-    Net net(2, options);
-    fid_mr *mr = net[1].expose(memory, kSize, FI_REMOTE_WRITE, 3, FI_RMA_PMEM);
+  const MappedFile file(kSize);
+  uint8_t *const memory = file.memory();
+  Net net(2, options);
+  fid_mr *mr = net[1].expose(memory, kSize, FI_REMOTE_WRITE, 3, FI_RMA_PMEM);
+  for (const bool by_call : {true, false}) {
     for (const size_t size : {size_t(1), size_t(5000), kSize - 7}) {
-      const std::vector<uint8_t> out = pattern(size, unsigned(size));
+      const std::vector<uint8_t> out = pattern(size, unsigned(size) + by_call);
       const iovec iov{const_cast<uint8_t *>(out.data()), size};
       const fi_rma_iov to{net[1].base_of(memory) + 7, size, fi_mr_key(mr)};
       const fi_msg_rma msg{.msg_iov = &iov,
@@ -181,17 +240,53 @@ TEST(Asked, ACommittedWriteIsInTheFile) {
                            .rma_iov = &to,
                            .rma_iov_count = 1,
                            .context = &net};
-      net.post([&] { return fi_writemsg(net[0].ep, &msg, FI_COMMIT_COMPLETE | FI_COMPLETION); });
+      {
+        std::lock_guard guard(synced_mutex);
+        synced.clear();
+      }
+      net.post([&] {
+        return by_call ? fi_writemsg(net[0].ep, &msg, FI_COMMIT_COMPLETE | FI_COMPLETION)
+                       : fi_write(net[0].ep, out.data(), size, nullptr, msg.addr, to.addr, to.key,
+                                  &net);
+      });
       const Completion done = net.wait(net[0].tx_cq);
       EXPECT_EQ(done.err, 0);
       EXPECT_EQ(done.context, &net);
-      std::vector<uint8_t> in(size);
-      ASSERT_EQ(pread(file, in.data(), size, 7), ssize_t(size));
-      EXPECT_EQ(in, out) << "at its completion";
+      EXPECT_TRUE(was_synced(memory + 7, size)) << size << " bytes are not on the medium yet";
+      EXPECT_EQ(file.bytes(7, size), out) << "at its completion";
     }
   }
-  munmap(memory, kSize);
-  close(file);
+}
+
+TEST(Asked, ACommittedAtomicIsInTheFile) {
+  covers("FI_COMMIT_COMPLETE");
+  Options options;
+  options.caps = FI_MSG | FI_RMA | FI_ATOMIC | FI_RMA_PMEM;
+  options.tx_op_flags = FI_COMMIT_COMPLETE;
+  if (!find_info(options)) GTEST_SKIP() << "no FI_COMMIT_COMPLETE with FI_ATOMIC";
+  const MappedFile file(4096);
+  Net net(2, options);
+  fid_mr *mr = net[1].expose(file.memory(), 4096, FI_REMOTE_WRITE | FI_REMOTE_READ, 3, FI_RMA_PMEM);
+  const uint64_t at = net[1].base_of(file.memory()) + 64;
+  uint64_t value = 5, old = 1;
+  for (const bool fetches : {false, true}) {
+    {
+      std::lock_guard guard(synced_mutex);
+      synced.clear();
+    }
+    net.post([&] {
+      return fetches ? fi_fetch_atomic(net[0].ep, &value, 1, nullptr, &old, nullptr, net.at(0, 1),
+                                       at, fi_mr_key(mr), FI_UINT64, FI_SUM, nullptr)
+                     : fi_atomic(net[0].ep, &value, 1, nullptr, net.at(0, 1), at, fi_mr_key(mr),
+                                 FI_UINT64, FI_SUM, nullptr);
+    });
+    EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+    EXPECT_TRUE(was_synced(file.memory() + 64, 8));
+    uint64_t now;
+    std::memcpy(&now, file.bytes(64, 8).data(), 8);
+    EXPECT_EQ(now, fetches ? 10u : 5u);
+  }
+  EXPECT_EQ(old, 5u);
 }
 
 // ---- orders ----
@@ -204,7 +299,8 @@ constexpr size_t kSizes[] = {8, 4000, 70'000, kLarge};
 std::string order_text(uint64_t order) {
   constexpr std::pair<uint64_t, uint64_t> kAliases[] = {{FI_ORDER_RAR, FI_ORDER_RMA_RAR},
                                                         {FI_ORDER_RAW, FI_ORDER_RMA_RAW},
-                                                        {FI_ORDER_WAW, FI_ORDER_RMA_WAW}};
+                                                        {FI_ORDER_WAW, FI_ORDER_RMA_WAW},
+                                                        {FI_ORDER_WAR, FI_ORDER_RMA_WAR}};
   for (const auto &[alias, one] : kAliases)
     if (order & alias) order = (order & ~alias) | one;
   return fi_tostr(&order, FI_TYPE_MSG_ORDER);
@@ -376,6 +472,7 @@ TEST_F(Order, AtomicsAndAccesses) {
 TEST_F(Order, AccessesBehindMessages) {
   for (const uint64_t caps :
        {uint64_t(FI_MSG | FI_TAGGED | FI_RMA), uint64_t(FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC)}) {
+    if (caps & FI_ATOMIC && net != nullptr && !open(FI_ORDER_RAS | FI_ORDER_WAS, caps)) break;
     ORDER_OPEN(FI_ORDER_RAS | FI_ORDER_WAS, caps);
     for (unsigned round = 0; round < 40; ++round) {
       const size_t size = kSizes[round % 4];
@@ -409,6 +506,81 @@ TEST_F(Order, AccessesBehindMessages) {
       finish();
       ASSERT_EQ(net->wait((*net)[1].rx_cq).err, 0);
       ASSERT_EQ(in, out);
+    }
+  }
+}
+
+// What a read returns is what was there before a later write.
+TEST_F(Order, WriteAfterRead) {
+  for (const uint64_t order : {FI_ORDER_RMA_WAR, FI_ORDER_WAR}) {
+    ORDER_OPEN(order);
+    EXPECT_NE((*net)[0].info->ep_attr->max_order_war_size, 0u);
+    for (unsigned round = 0; round < 40; ++round) {
+      const std::vector<uint8_t> before = pattern(kLarge, round),
+                                 after = pattern(kLarge, round + 1);
+      std::vector<uint8_t> in(kSizes[round % 4]);
+      std::ranges::copy(before, memory.begin());
+      read(in);
+      write(after);
+      finish();
+      ASSERT_TRUE(std::ranges::equal(in, std::span(before).first(in.size()))) << round;
+      ASSERT_TRUE(settles([&] { return std::equal(after.begin(), after.end(), memory.begin()); }));
+    }
+  }
+}
+
+// When a message arrives, what was read before it has been read.
+TEST_F(Order, MessagesBehindReads) {
+  ORDER_OPEN(FI_ORDER_SAR);
+  for (unsigned round = 0; round < 40; ++round) {
+    const std::vector<uint8_t> before = pattern(kLarge, round);
+    std::vector<uint8_t> in(kSizes[(round + 3) % 4]);
+    uint8_t note = 1, got = 0;
+    std::ranges::copy(before, memory.begin());
+    must(fi_recv((*net)[1].ep, &got, 1, nullptr, FI_ADDR_UNSPEC, nullptr));
+    read(in);
+    net->post([&] { return fi_send(ep(), &note, 1, nullptr, to(), nullptr); });
+    ++posted;
+    ASSERT_EQ(net->wait((*net)[1].rx_cq).err, 0);
+    std::ranges::fill(memory, 0xdd);
+    finish();
+    ASSERT_TRUE(std::ranges::equal(in, std::span(before).first(in.size()))) << round;
+  }
+}
+
+// Atomics behind atomics: each sees what those before it have done.
+TEST_F(Order, AtomicsBehindAtomics) {
+  for (const uint64_t order :
+       {FI_ORDER_ATOMIC_RAR, FI_ORDER_ATOMIC_RAW, FI_ORDER_ATOMIC_WAR, FI_ORDER_ATOMIC_WAW}) {
+    ORDER_OPEN(order, FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC);
+    for (unsigned round = 0; round < 20; ++round) {
+      uint64_t values[4], seen[4] = {};
+      for (uint64_t i = 0; i < 4; ++i) values[i] = round * 4 + i + 1;
+      if (order == FI_ORDER_ATOMIC_RAR) {
+        atomic(values[0]);
+        finish();
+        // Two readings that another endpoint's write comes between or not: never backwards.
+        for (uint64_t &one : seen) fetch(one);
+        std::memcpy(memory.data(), &values[1], 8);
+        finish();
+        for (size_t i = 1; i < 4; ++i) ASSERT_GE(seen[i], seen[i - 1]);
+        continue;
+      }
+      for (size_t i = 0; i < 4; ++i) {
+        atomic(values[i]);
+        if (order != FI_ORDER_ATOMIC_WAW) fetch(seen[i]);
+      }
+      finish();
+      ASSERT_TRUE(settles([&] { return word() == values[3]; })) << word();
+      if (order == FI_ORDER_ATOMIC_WAW) continue;
+      for (size_t i = 0; i < 4; ++i) {
+        // Behind the write before it (RAW), and before the one that follows it (WAR).
+        if (order == FI_ORDER_ATOMIC_RAW) {
+          ASSERT_GE(seen[i], values[i]);
+        } else if (order == FI_ORDER_ATOMIC_WAR) {
+          ASSERT_LE(seen[i], values[i]);
+        }
+      }
     }
   }
 }

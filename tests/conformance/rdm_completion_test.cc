@@ -153,7 +153,7 @@ TEST(RdmCompletion, OneQueueTakesBoth) {
 class RdmLevel : public ::testing::TestWithParam<uint64_t> {};
 INSTANTIATE_TEST_SUITE_P(Levels, RdmLevel,
                          ::testing::Values(FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE,
-                                           FI_DELIVERY_COMPLETE));
+                                           FI_DELIVERY_COMPLETE, FI_MATCH_COMPLETE));
 
 TEST_P(RdmLevel, TheBufferIsFreeAndTheMessageArrives) {
   const uint64_t level = GetParam();
@@ -217,6 +217,100 @@ TEST(RdmCompletion, DeliveryWaitsForTheTarget) {
     EXPECT_EQ(in, out);
     EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
   }
+}
+
+// A completion of FI_MATCH_COMPLETE waits for the receive, although the target makes progress; what
+// needs no receive goes on meanwhile.
+TEST(RdmCompletion, AMatchWaitsForTheReceive) {
+  covers("FI_MATCH_COMPLETE");
+  Options options;
+  options.tx_op_flags = FI_MATCH_COMPLETE;
+  if (!find_info(options)) GTEST_SKIP() << "no FI_MATCH_COMPLETE";
+  options.tx_op_flags = 0;
+  Net net(2, options);
+  net.exchange(0, 1);  // connected
+  for (const uint64_t flags : {uint64_t(0), uint64_t(FI_INJECT)}) {
+    for (const bool tagged : {true, false}) {
+      for (const size_t size : {0, 8, 128, 20000, 200000}) {
+        if (flags & FI_INJECT && size > net[0].info->tx_attr->inject_size) continue;
+        SCOPED_TRACE(::testing::Message()
+                     << size << " bytes, tagged " << tagged << ", flags " << flags);
+        const std::vector<uint8_t> sent = pattern(size, 1);
+        std::vector<uint8_t> out = sent, in(size);
+        const iovec iov{out.data(), size};
+        fi_msg_tagged message{};
+        message.msg_iov = &iov;
+        message.iov_count = 1;
+        message.addr = net.at(0, 1);
+        message.tag = 77;
+        message.context = &out;
+        fi_msg untagged{};
+        untagged.msg_iov = &iov;
+        untagged.iov_count = 1;
+        untagged.addr = message.addr;
+        untagged.context = &out;
+        const uint64_t how = FI_MATCH_COMPLETE | FI_COMPLETION | flags;
+        net.post([&] {
+          return tagged ? fi_tsendmsg(net[0].ep, &message, how)
+                        : fi_sendmsg(net[0].ep, &untagged, how);
+        });
+        if (flags & FI_INJECT) std::fill(out.begin(), out.end(), 0xdd);
+        net.settle();
+        EXPECT_FALSE(poll(net[0].tx_cq).has_value()) << "there is no receive yet";
+        net.exchange(0, 1, 100, 5);
+        must(tagged ? fi_trecv(net[1].ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, 77, 0, &in)
+                    : fi_recv(net[1].ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, &in));
+        const Completion done = net.wait(net[0].tx_cq);
+        EXPECT_EQ(done.err, 0);
+        EXPECT_EQ(done.context, &out);
+        EXPECT_EQ(net.wait(net[1].rx_cq).context, &in);
+        EXPECT_EQ(in, sent);
+      }
+    }
+  }
+}
+
+// FI_FENCE: begins when what was sent to the same peer before is complete, and holds nothing to
+// another peer.
+TEST(RdmCompletion, AFenceWaitsForWhatWasSentBefore) {
+  covers("FI_FENCE");
+  Options options;
+  options.caps |= FI_FENCE;
+  options.tx_op_flags = FI_DELIVERY_COMPLETE;
+  options.progress = FI_PROGRESS_MANUAL;
+  if (!find_info(options)) GTEST_SKIP() << "no FI_FENCE with FI_DELIVERY_COMPLETE";
+  if (is_matched_by_a_nic(FI_EP_RDM)) GTEST_SKIP() << "the target's NIC needs no progress";
+  options.tx_op_flags = 0;
+  Net net(3, options);
+  EXPECT_NE(net[0].info->caps & FI_FENCE, 0u);
+  net.exchange(0, 1);  // connected
+  net.exchange(0, 2);
+  std::vector<uint8_t> out = pattern(64, 1), in(64), other(64);
+  int contexts[3];
+  for (int i = 0; i < 2; ++i) trecv(net[1], in);
+  trecv(net[2], other);
+  net.set_asleep(1, true);
+  const iovec iov{out.data(), out.size()};
+  const auto send = [&](size_t to, uint64_t flags, int &context) {
+    fi_msg_tagged message{};
+    message.msg_iov = &iov;
+    message.iov_count = 1;
+    message.addr = net.at(0, to);
+    message.tag = 1;
+    message.context = &context;
+    net.post([&] { return fi_tsendmsg(net[0].ep, &message, flags | FI_COMPLETION); });
+  };
+  send(1, FI_DELIVERY_COMPLETE, contexts[0]);
+  send(1, FI_FENCE, contexts[1]);
+  send(2, FI_FENCE, contexts[2]);
+  EXPECT_EQ(net.wait(net[0].tx_cq).context, &contexts[2]) << "to another peer";
+  EXPECT_EQ(net.wait(net[2].rx_cq).err, 0);
+  net.settle();
+  EXPECT_FALSE(poll(net[0].tx_cq).has_value()) << "the fenced one must wait for the first";
+  net.set_asleep(1, false);
+  EXPECT_EQ(net.wait(net[0].tx_cq).context, &contexts[0]);
+  EXPECT_EQ(net.wait(net[0].tx_cq).context, &contexts[1]);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
 }
 
 // ---- counters ----

@@ -136,14 +136,22 @@ int main(int argc, char **argv) {
       probe(
           "av", text(av, FI_TYPE_AV_TYPE), FI_MSG, [](const fi_info &) { return true; },
           [&](fi_info &h) { h.domain_attr->av_type = av; });
-  fi_info *all = find(FI_MSG | FI_RMA);
+  // Some are kept only for who asks. Those of atomics mean nothing without atomics.
   for (uint64_t order :
        {FI_ORDER_SAS, FI_ORDER_SAR, FI_ORDER_SAW, FI_ORDER_RAS, FI_ORDER_WAS, FI_ORDER_RMA_RAR,
         FI_ORDER_RMA_RAW, FI_ORDER_RMA_WAR, FI_ORDER_RMA_WAW, FI_ORDER_ATOMIC_RAR,
-        FI_ORDER_ATOMIC_RAW, FI_ORDER_ATOMIC_WAR, FI_ORDER_ATOMIC_WAW})
-    say("order", text(order, FI_TYPE_MSG_ORDER),
-        all != nullptr && all->tx_attr->msg_order & all->rx_attr->msg_order & order);
-  if (all != nullptr) fi_freeinfo(all);
+        FI_ORDER_ATOMIC_RAW, FI_ORDER_ATOMIC_WAR, FI_ORDER_ATOMIC_WAW}) {
+    constexpr uint64_t kAtomics =
+        FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
+    uint64_t caps = type == FI_EP_DGRAM ? FI_MSG : FI_MSG | FI_RMA;
+    if (order & kAtomics) caps |= FI_ATOMIC;
+    probe(
+        "order", text(order, FI_TYPE_MSG_ORDER), caps,
+        [&](const fi_info &i) {
+          return (i.tx_attr->msg_order & i.rx_attr->msg_order & order) != 0;
+        },
+        [&](fi_info &h) { h.tx_attr->msg_order = h.rx_attr->msg_order = order; });
+  }
   const std::pair<const char *, size_t> limits[] = {
       {"inject_size", info->tx_attr->inject_size},
       {"tx_attr.size", info->tx_attr->size},

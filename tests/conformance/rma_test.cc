@@ -686,5 +686,36 @@ TEST(RmaEvent, WithFI_MR_RMA_EVENTARegionIsClosedUntilEnabled) {
   EXPECT_EQ(memory[0], 0);
 }
 
+// ---- orders that are kept for who asks ----
+
+// What a read returns is what was there before a later write (WarOrder), and when a message arrives,
+// what was read before it has been read (SarOrder).
+TEST(Rma, WarOrderAndSarOrder) {
+  constexpr size_t kSize = 300'000;
+  Options options = rma_options();
+  options.order = FI_ORDER_WAR | FI_ORDER_RMA_WAR | FI_ORDER_SAR;
+  if (!find_info(options)) GTEST_SKIP() << stack() << " does not offer these orders";
+  Rma r(kSize, options);
+  for (unsigned round = 0; round < 20; ++round) {
+    const std::vector<uint8_t> before = pattern(kSize, round), after = pattern(kSize, round + 1);
+    std::vector<uint8_t> in(kSize);
+    std::ranges::copy(before, r.memory.begin());
+    r.pair.post([&] { return fi_read(r.ep(), in.data(), kSize, nullptr, 0, r.base, r.key, &r); });
+    r.pair.post(
+        [&] { return fi_write(r.ep(), after.data(), kSize, nullptr, 0, r.base, r.key, &r); });
+    for (int i = 0; i < 2; ++i) ASSERT_EQ(r.wait().err, 0);
+    ASSERT_EQ(in, before) << round;
+    ASSERT_TRUE(r.pair.until([&] { return r.memory == after; }));
+    uint8_t note = 1, got = 0;
+    must(fi_recv(r.pair.b.ep, &got, 1, nullptr, 0, nullptr));
+    r.pair.post([&] { return fi_read(r.ep(), in.data(), kSize, nullptr, 0, r.base, r.key, &r); });
+    r.pair.post([&] { return fi_send(r.ep(), &note, 1, nullptr, 0, &r); });
+    ASSERT_EQ(r.pair.wait(r.pair.b.rx_cq).err, 0);
+    std::ranges::fill(r.memory, 0xdd);
+    for (int i = 0; i < 2; ++i) ASSERT_EQ(r.wait().err, 0);
+    ASSERT_EQ(in, after) << round;
+  }
+}
+
 }  // namespace
 }  // namespace weft::conformance

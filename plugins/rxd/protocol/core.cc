@@ -64,7 +64,8 @@ TxOp *Core::take() {
     return nullptr;
   }
   op->kind = TxOp::Kind::kMessage;
-  op->tagged = op->has_data = op->delivery = op->transmit = op->fence = op->more = false;
+  op->tagged = op->has_data = op->delivery = op->transmit = op->weft_only = op->fence = op->more =
+      false;
   op->report = true;
   op->atomic = sdk::AtomicKind::kWrite;
   op->datatype = op->op = op->count = op->vector_count = op->result_count = 0;
@@ -102,6 +103,11 @@ void Core::end(TxOp &op, int err) {
   give(op);
 }
 
+bool stock_does(const TxOp &op) {
+  return !op.weft_only &&
+         (op.kind != TxOp::Kind::kAtomic || sdk::stock_executes(op.op, op.datatype));
+}
+
 int Core::start(TxOp &op, uint32_t index, const sdk::Address *address) {
   if (down_) return -down_err_;
   if (parting_) return -FI_EOPBADSTATE;
@@ -121,9 +127,7 @@ int Core::start(TxOp &op, uint32_t index, const sdk::Address *address) {
     }
   }
   if (peer->conversation != nullptr && !peer->losing) {
-    if (peer->weft == nullptr && peer->proven && op.kind == TxOp::Kind::kAtomic &&
-        !sdk::stock_executes(op.op, op.datatype))
-      return -FI_EOPNOTSUPP;
+    if (peer->weft == nullptr && peer->proven && !stock_does(op)) return -FI_EOPNOTSUPP;
     peer->conversation->start(op);
     return 0;
   }
@@ -232,6 +236,9 @@ uint16_t Core::execute(sdk::AtomicKind kind, uint8_t operation, uint8_t datatype
                           compares.empty() ? nullptr : compares.data() + at,
                           fetches ? result.data() + at : nullptr);
     at += vectors[i].length;
+  }
+  if (access & FI_REMOTE_WRITE) {
+    if (const uint16_t status = upper_.persist(vectors); status != 0) return status;
   }
   if (fetches) result_size = total;
   upper_.on_remote_atomic(access, total, vectors);

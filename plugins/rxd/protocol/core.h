@@ -139,6 +139,9 @@ class Core {
     // completion too). `source` as in sdk::Message, `where` as the peer named it.
     virtual void on_remote_write(uint32_t source, uint64_t length, bool has_data, uint64_t data,
                                  std::span<const RmaVector> where) = 0;
+    // FI_RMA_PMEM: before the peer is told that its write, or atomic, has been executed. 0, or
+    // FI_E...: it is not persistent.
+    virtual uint16_t persist(std::span<const RmaVector>) { return 0; }
     virtual void on_remote_read(uint64_t length, std::span<const RmaVector> where) = 0;
     virtual void on_remote_atomic(uint64_t access, uint64_t length,
                                   std::span<const RmaVector> where) = 0;

@@ -38,6 +38,9 @@ inline constexpr size_t kMaxAtomicSize = 1024;  // bytes of operands and compare
 
 class Conversation;
 struct Peer;
+struct TxOp;
+// Whether a stock peer does what the operation asks for.
+bool stock_does(const TxOp &op);
 
 // One operation of the application, from start() until Core::Upper::on_done().
 struct TxOp {
@@ -51,6 +54,8 @@ struct TxOp {
   // caller's memory is free: a short message when it was copied into a packet that has left, a long
   // one when it was acknowledged.
   bool delivery = false, transmit = false;
+  // FI_MATCH_COMPLETE or FI_COMMIT_COMPLETE: stock peers know neither.
+  bool weft_only = false;
   bool fence = false;  // begins when all earlier operations to this peer have ended
   bool more = false;   // FI_MORE: may wait for the next operation or for progress
   bool report = true;

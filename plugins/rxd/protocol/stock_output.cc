@@ -142,7 +142,7 @@ bool StockConversation::begin_item() {
     TxOp *op = waiting_.first;
     if (op == nullptr) return false;
     if (op->fence && (items_.size() != 0 || awaited_count_ != 0)) return false;
-    if (op->kind == TxOp::Kind::kAtomic && !sdk::stock_executes(op->op, op->datatype)) {
+    if (!stock_does(*op)) {
       waiting_.first = op->next;
       if (waiting_.first == nullptr) waiting_.last = nullptr;
       core_.end(*op, FI_EOPNOTSUPP);

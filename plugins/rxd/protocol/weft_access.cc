@@ -75,6 +75,8 @@ bool WeftConversation::take_write(const wire::WriteFrame &f, const wire::VectorV
   }
   if (status != 0) return owe(f.id, status);
   if (payload.size() == length) {
+    status = core_.upper().persist({vectors, count});
+    if (status != 0) return owe(f.id, status);
     core_.upper().on_remote_write(core_.source_of(peer_), length, f.has_data, f.data,
                                   {vectors, count});
     return owe(f.id, 0);
@@ -104,6 +106,7 @@ bool WeftConversation::finish(Remote &r, uint16_t status) {
   *at = r.next;
   --owed_;
   const uint32_t id = r.id;
+  if (status == 0) status = core_.upper().persist({r.vectors, r.count});
   if (status == 0)
     core_.upper().on_remote_write(core_.source_of(peer_), r.length, r.has_data, r.data,
                                   {r.vectors, r.count});

@@ -44,7 +44,9 @@ void Core::prepare_atomic(TxOp &op, const sdk::AtomicRequest &request, size_t el
 }
 
 ssize_t Core::transmit_atomic(Connection &c, TxOp &op) {
-  if (c.level_ == 0 && !sdk::stock_executes(op.header.atomic.operation, op.header.atomic.datatype))
+  if (c.level_ == 0 &&
+      (op.flags & FI_COMMIT_COMPLETE ||
+       !sdk::stock_executes(op.header.atomic.operation, op.header.atomic.datatype)))
     return -FI_EOPNOTSUPP;
   const size_t operands = size_t(op.header.size) - kAtomicVectorsSize;
   iovec iov[2] = {{&op.header, kHeaderSize + kAtomicVectorsSize}, {op.bounce.get(), operands}};
@@ -115,6 +117,10 @@ void Core::take_atomic(Connection &c, const Packet &p) {
       sdk::atomic_execute_v(kind, p.operation, p.datatype, iov[i], counts[i], operand, compare,
                             fetches ? control->more.data() + at : nullptr);
       at += where[i].length;
+    }
+    if (access & FI_REMOTE_WRITE && !upper_.persist({where, p.count})) {
+      status = -FI_EIO;
+      control->more.clear();
     }
     upper_.on_remote_atomic(access, {where, p.count});
   }

@@ -93,6 +93,9 @@ class Core {
     // A peer's atomic accessed this memory; lengths in bytes. For the counters of the endpoint and
     // of regions.
     virtual void on_remote_atomic(uint64_t access, std::span<const RmaVector> where) = 0;
+    // FI_RMA_PMEM: before the peer is told that its atomic has been executed. False: the medium has
+    // failed.
+    virtual bool persist(std::span<const RmaVector>) { return true; }
 
    protected:
     ~Upper() = default;

@@ -26,7 +26,7 @@ namespace weft::sdk {
 
 // What RdmEndpoint, Receiver and DomainCore let a layer offer.
 inline constexpr uint64_t kRdmTransmitCaps =
-    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE | FI_TRIGGER;
+    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE | FI_TRIGGER | FI_FENCE;
 inline constexpr uint64_t kRdmReceiveCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV |
                                             FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV |
                                             FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR |
@@ -49,6 +49,7 @@ struct RdmOffer {
   size_t inject_size = 0;      // bytes
   size_t max_inject_size = 0;  // for applications that ask
   size_t rma_iov_limit = 1;
+  bool persistent = false;  // FI_RMA_PMEM with FI_COMMIT_COMPLETE
 };
 
 inline constexpr size_t kMaxLayerQueue = 65536;  // tx_size and rx_size that may be asked for

@@ -42,6 +42,7 @@ class Mr final : public Object<Mr, fid_mr> {
   uint64_t key() const { return fid_key_; }
   uint64_t access() const { return access_; }
   bool enabled() const { return enabled_; }
+  bool persistent() const { return persistent_; }  // FI_RMA_PMEM: what is written is kept
   // The connection whose peer alone may name the region; 0: it is open to all.
   uint64_t holder() const { return holder_; }
   // A peer wrote or read `bytes` here: counts them in the counters bound to the region
@@ -60,7 +61,8 @@ class Mr final : public Object<Mr, fid_mr> {
  private:
   friend class MrTable;
   int raw_attr(const struct fi_mr_raw_attr *attr) const;
-  Mr(MrTable &table, const fi_mr_attr &attr, uint64_t key, bool enabled, uint64_t holder);
+  Mr(MrTable &table, const fi_mr_attr &attr, uint64_t flags, uint64_t key, bool enabled,
+     uint64_t holder);
   ~Mr() = default;
 
   MrTable &table_;
@@ -69,6 +71,7 @@ class Mr final : public Object<Mr, fid_mr> {
   const uint64_t access_;
   const uint64_t fid_key_;
   const uint64_t holder_;
+  const bool persistent_;
   bool enabled_;
   uint64_t endpoint_ = 0;  // FI_MR_ENDPOINT: the number of the endpoint that it is bound to
   Cntr *remote_write_ = nullptr, *remote_read_ = nullptr;
@@ -129,6 +132,10 @@ class MrTable final : public Memory {
   Result<fid_mr *> open(const fi_mr_attr &attr, uint64_t flags) override;
   uint64_t new_holder() { return ++last_holder_; }  // with the engine's lock held
   size_t size() const { return regions_.size(); }
+  // FI_RMA_PMEM: writes to its medium what a peer has written there; regions without it are left
+  // alone. False: the medium has failed.
+  bool persist(uint64_t key, uint64_t address, uint64_t length, const MrPeer &peer);
+  bool has_persistent() const { return persistent_ != 0; }
 
  private:
   friend class Mr;
@@ -141,6 +148,7 @@ class MrTable final : public Memory {
   std::array<uint64_t, 32> random_;
   size_t random_left_ = 0;
   std::unordered_map<uint64_t, Mr *> regions_;
+  size_t persistent_ = 0;  // of these regions
 };
 
 }  // namespace weft::sdk
