@@ -103,6 +103,13 @@ int DomainCore::regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fi
     whole.base_mr = attr->base_mr;
     whole.sub_mr_cnt = attr->sub_mr_cnt;
   }
+  if (hmem_ != nullptr && whole.iov_count == 1 && whole.mr_iov != nullptr) {
+    if (const auto place = hmem_->check(whole, flags); !place) {
+      WEFT_WARN(shared_.instance, FI_LOG_MR, "%s", place.error().text.c_str());
+      return -place.error().code;
+    }
+    flags &= ~uint64_t(FI_HMEM_DEVICE_ONLY);
+  }
   Result<fid_mr *> opened = memory_.open(whole, flags);
   if (!opened) {
     WEFT_WARN(shared_.instance, FI_LOG_MR, "%s", opened.error().text.c_str());

@@ -249,8 +249,13 @@ int EndpointCore::get_limit(int level, int name, void *value, size_t *length) co
     case FI_OPT_INJECT_ATOMIC_SIZE:
       return get_option(std::min(limits_.inject_size, limits_.atomic_size), value, length);
     default:
-      return -FI_ENOPROTOOPT;
+      return hmem_options_.get(core_domain_.devices, name, value, length);
   }
+}
+
+int EndpointCore::set_hmem_option(int level, int name, const void *value, size_t length) {
+  if (level != FI_OPT_ENDPOINT || core_domain_.devices == nullptr) return -FI_ENOPROTOOPT;
+  return hmem_options_.set(core_domain_.devices, name, value, length);
 }
 
 ssize_t EndpointCore::check_atomic(AtomicRequest &request) const {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
+#include <weft/sdk/atomic.h>
 #include <weft/sdk/fid.h>
 #include <weft/sdk/hmem.h>
+#include <weft/sdk/iov.h>
 
 #include <algorithm>
 #include <array>
@@ -70,6 +72,53 @@ bool hmem_copy_places(void *to, const HmemPlace *to_place, const void *from,
     return copy_by_staging(to, *to_place, from, *from_place, length);
   const HmemPlace &place = to_place != nullptr ? *to_place : *from_place;
   return place.iface->copy(place, to, from, length);
+}
+
+bool hmem_gather(const Hmem *hmem, void *out, const iovec *iov, size_t count, uint64_t offset,
+                 uint64_t n) {
+  if (hmem == nullptr) {
+    gather(out, iov, count, offset, n);
+    return true;
+  }
+  auto *to = static_cast<uint8_t *>(out);
+  bool good = true;
+  pieces(iov, count, offset, n, [&](const uint8_t *at, size_t k) {
+    good = good && hmem_copy(to, nullptr, at, hmem->find(at, k).or_null(), k);
+    to += k;
+  });
+  return good;
+}
+
+bool hmem_scatter(const Hmem *hmem, const iovec *iov, size_t count, uint64_t offset, const void *in,
+                  uint64_t n) {
+  if (hmem == nullptr) {
+    scatter(iov, count, offset, in, n);
+    return true;
+  }
+  auto *from = static_cast<const uint8_t *>(in);
+  bool good = true;
+  pieces(iov, count, offset, n, [&](uint8_t *at, size_t k) {
+    good = good && hmem_copy(at, hmem->find(at, k).or_null(), from, nullptr, k);
+    from += k;
+  });
+  return good;
+}
+
+bool hmem_atomic(const Hmem *hmem, AtomicKind kind, int op, int datatype, const iovec *target,
+                 size_t count, uint64_t bytes, const void *operand, const void *compare,
+                 void *result) {
+  const auto is_devices = [hmem](const iovec &one) {
+    return bool(hmem->find(one.iov_base, one.iov_len));
+  };
+  if (hmem == nullptr || std::none_of(target, target + count, is_devices)) {
+    atomic_execute_v(kind, op, datatype, target, count, operand, compare, result);
+    return true;
+  }
+  std::vector<uint8_t> copy(bytes);
+  const iovec whole{copy.data(), copy.size()};
+  if (!hmem_gather(hmem, copy.data(), target, count, 0, bytes)) return false;
+  atomic_execute_v(kind, op, datatype, &whole, 1, operand, compare, result);
+  return hmem_scatter(hmem, target, count, 0, copy.data(), bytes);
 }
 
 // ---- what is there ----
@@ -152,6 +201,13 @@ Result<HmemPlace> Hmem::check(const fi_mr_attr &attr, uint64_t flags) const {
                 "memory registration: %zu bytes at %p, but its %s allocation ends after %zu",
                 length, address, iface->name(), place.bytes);
   return place;
+}
+
+bool Hmem::holds(const iovec *iov, size_t count) const {
+  return std::all_of(iov, iov + count, [this](const iovec &one) {
+    const HmemPlace place = find(one.iov_base, one.iov_len);
+    return !place || one.iov_len <= place.bytes;
+  });
 }
 
 void Hmem::register_host(void *address, size_t length) const {

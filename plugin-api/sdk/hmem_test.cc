@@ -4,6 +4,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 #include <sys/mman.h>
+#include <weft/sdk/atomic.h>
 #include <weft/sdk/hmem.h>
 
 #include <cstdlib>
@@ -129,6 +130,42 @@ TEST_F(HmemTest, ADmabufHasTheBytes) {
   ::munmap(seen, 4096);
   const std::vector<uint8_t> host(10);
   EXPECT_FALSE(place.iface->dmabuf(place, host.data(), 10));
+}
+
+TEST_F(HmemTest, VectorsInMemoryOfAnyKindAreGatheredAndScattered) {
+  const DeviceMemory first(numbers(100)), second(100, 1);
+  std::vector<uint8_t> host(100), out(250);
+  const iovec iov[3] = {{first.data(), 100}, {host.data(), 100}, {second.data(), 100}};
+  std::vector<uint8_t> in(250);
+  std::iota(in.begin(), in.end(), uint8_t{7});
+  EXPECT_TRUE(hmem_scatter(hmem_.get(), iov, 3, 25, in.data(), in.size()));
+  EXPECT_TRUE(hmem_gather(hmem_.get(), out.data(), iov, 3, 25, out.size()));
+  EXPECT_EQ(out, in);
+  EXPECT_EQ(first.read(0, 25), numbers(25)) << "what is before the offset stays";
+  EXPECT_EQ(second.read(0, 75), std::vector<uint8_t>(in.begin() + 175, in.end()));
+  EXPECT_TRUE(hmem_->holds(iov, 3));
+  const iovec beyond{second.data() + 50, 51};
+  EXPECT_FALSE(hmem_->holds(&beyond, 1));
+  hmem::fail_after(0);
+  EXPECT_FALSE(hmem_gather(hmem_.get(), out.data(), iov, 1, 0, 10));
+  EXPECT_TRUE(hmem_gather(nullptr, out.data(), iov + 1, 1, 0, 10)) << "without FI_HMEM";
+  hmem::fail_no_more();
+}
+
+TEST_F(HmemTest, AnAtomicOnADevice) {
+  std::vector<uint8_t> words(16);
+  words[0] = 5;
+  words[8] = 6;
+  const DeviceMemory memory(words);
+  const iovec target{memory.data(), 16};
+  const uint64_t operands[2] = {10, 20};
+  uint64_t old[2] = {};
+  EXPECT_TRUE(hmem_atomic(hmem_.get(), AtomicKind::kFetch, FI_SUM, FI_UINT64, &target, 1, 16,
+                          operands, nullptr, old));
+  EXPECT_EQ(old[0], 5u);
+  EXPECT_EQ(old[1], 6u);
+  EXPECT_EQ(memory.read()[0], 15);
+  EXPECT_EQ(memory.read()[8], 26);
 }
 
 TEST_F(HmemTest, ARegistrationMustBeTrue) {

@@ -194,6 +194,7 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
   ssize_t start(const Request &request) {
     return launch(request, [this](TxOp &) {
       if (no_memory) throw std::bad_alloc();
+      return ssize_t{0};
     });
   }
 

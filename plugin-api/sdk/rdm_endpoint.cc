@@ -63,8 +63,9 @@ int RdmEndpoint::getopt(int level, int name, void *value, size_t *length) {
 }
 
 int RdmEndpoint::setopt(int level, int name, const void *value, size_t length) {
-  if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV) return -FI_ENOPROTOOPT;
   Guard guard(lock());
+  if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV)
+    return set_hmem_option(level, name, value, length);
   return set_option(receiver_.min_multi_recv(), value, length);
 }
 

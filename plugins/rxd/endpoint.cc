@@ -79,6 +79,7 @@ ssize_t Endpoint::launch(const Request &request, Fill fill) {
     op.weft_only = flags & (FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE);
     op.more = flags & FI_MORE;
     fill(op);
+    return ssize_t{0};
   });
   // The next progress call of any caller sends it.
   if (rc == 0 && flags & FI_MORE) domain().engine().mark_dirty(lower_);

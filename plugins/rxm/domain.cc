@@ -80,7 +80,13 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   // What the application does by itself, and what the inner provider demands all the same.
   const int asked = registration_bits(info.domain_attr->mr_mode);
   inner.front()->domain_attr->mr_mode |= asked & ~(FI_MR_ENDPOINT | FI_MR_LOCAL);
-  WEFT_TRY(Domain *const domain, start(new Domain(fabric, info, std::move(inner), context), info));
+  std::shared_ptr<const sdk::Hmem> hmem;
+  if ((info.caps | info.domain_attr->caps) & FI_HMEM) {
+    WEFT_TRY(hmem, fabric.layer().hmem().open());
+  }
+  auto *const made = new Domain(fabric, info, std::move(inner), context);
+  made->set_hmem(std::move(hmem));
+  WEFT_TRY(Domain *const domain, start(made, info));
   void *ops = nullptr;
   if (fi_open_ops(&domain->inner()->fid, WEFT_REGION_OPS, 0, &ops, nullptr) == 0)
     domain->region_ops_ = static_cast<const weft_region_ops *>(ops);

@@ -80,7 +80,8 @@ Result<void> Endpoint::begin() {
                          .unexpected_limit = options().unexpected_limit,
                          .connect_timeout_ns = options().connect_timeout_ns,
                          .max_strangers = max_strangers(options()),
-                         .descriptors = domain().inner_modes().local_memory});
+                         .descriptors = domain().inner_modes().local_memory,
+                         .hmem = domain().hmem()});
   core_->set_own_address(local_);
   part_.emplace(domain().fabric().stats(), core_->counters());
   return {};
@@ -124,7 +125,7 @@ ssize_t Endpoint::start(const sdk::SendRequest &request) {
     core_->prepare_message(
         op, request.tagged, request.flags & FI_REMOTE_CQ_DATA,
         request.flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE) || keeper_.awaits_messages());
-    if (must_own(op)) core_->own_data(op);
+    return must_own(op) && !core_->own_data(op) ? -FI_EFAULT : 0;
   });
 }
 
@@ -136,7 +137,7 @@ ssize_t Endpoint::start(const sdk::RmaRequest &request) {
     op.form = request.write ? TxOp::Form::kWrite : TxOp::Form::kRead;
     take_flags(op, request.flags);
     take_descriptors(op, request);
-    if (must_own(op)) core_->own_data(op);
+    return must_own(op) && !core_->own_data(op) ? -FI_EFAULT : 0;
   });
 }
 
@@ -144,7 +145,8 @@ ssize_t Endpoint::start(const sdk::AtomicRequest &request) {
   if (request.flags & FI_REMOTE_CQ_DATA) return -FI_EOPNOTSUPP;  // the packets have no field for it
   return launch(request, [&](TxOp &op) {
     op.flags = request.flags;
-    core_->prepare_atomic(op, request, sdk::datatype_size(request.datatype));
+    const size_t element = sdk::datatype_size(request.datatype);
+    return core_->prepare_atomic(op, request, element) ? 0 : -FI_EFAULT;
   });
 }
 

@@ -62,6 +62,7 @@ Options Options::from(const weft_instance *instance) {
   o.max_connections = size_t(params.integer("max_connections"));
   o.max_unnamed_peers = size_t(params.integer("max_unnamed_peers"));
   o.connect_timeout_ns = uint64_t(params.integer("connect_timeout_ms")) * 1'000'000u;
+  o.libcuda = params.string("libcuda");
   o.close_linger_ns = uint64_t(params.integer("close_linger_ms")) * 1'000'000u;
   return o;
 }
@@ -93,8 +94,8 @@ Result<sdk::InfoList> RxmLayer::ask(const sdk::InfoList &hints,
 }
 
 Result<sdk::InfoList> RxmLayer::inner_info(const fi_info &info) const {
-  const uint64_t events = info.caps & FI_RMA_EVENT;
-  WEFT_TRY(const sdk::InfoList wanted, hints(&info, FI_MSG | FI_RMA | events));
+  const uint64_t more = info.caps & (FI_RMA_EVENT | FI_HMEM);
+  WEFT_TRY(const sdk::InfoList wanted, hints(&info, FI_MSG | FI_RMA | more));
   return ask(wanted, {});
 }
 
@@ -142,6 +143,8 @@ Result<void> RxmLayer::offer(fi_info &info, const sdk::GetinfoQuery &query) cons
                   .rma_iov_limit = std::min(info.tx_attr->rma_iov_limit, kMaxVectors),
                   .persistent = (inner_caps & FI_RMA_PMEM) != 0},
                  query);
+  if (const uint64_t hmem = inner_caps & asked & FI_HMEM; hmem != 0)
+    for (uint64_t *caps : {&info.caps, &info.tx_attr->caps, &info.rx_attr->caps}) *caps |= hmem;
   uint64_t missing = atomics ? 0 : FI_ATOMIC;
   // Peers' accesses are counted by the inner provider.
   if (!(inner_caps & FI_RMA_EVENT)) missing |= FI_RMA_EVENT;
@@ -157,7 +160,13 @@ Result<void> RxmLayer::offer(fi_info &info, const sdk::GetinfoQuery &query) cons
 }
 
 Result<sdk::InfoList> RxmLayer::getinfo(const sdk::GetinfoQuery &query) {
-  WEFT_TRY(const sdk::InfoList wanted, hints(query.hints, 0));
+  const bool hmem = query.hints != nullptr && (query.hints->caps & FI_HMEM) != 0;
+  if (hmem) {
+    if (const auto opened = hmem_.open(); !opened)
+      return fail(opened.error().code, "rxm: %s", opened.error().text.c_str());
+  }
+  WEFT_TRY(const sdk::InfoList wanted,
+           hints(query.hints, hmem ? FI_MSG | FI_RMA | FI_RMA_EVENT | FI_HMEM : 0));
   // A message is delivered when the peer says so, an access when the inner provider does.
   if (query.hints != nullptr && query.hints->caps & FI_RMA)
     wanted.front()->tx_attr->op_flags = sdk::tx_hints(query.hints).op_flags & FI_DELIVERY_COMPLETE;

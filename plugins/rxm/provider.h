@@ -14,6 +14,7 @@
 #ifndef WEFT_PLUGINS_RXM_PROVIDER_H
 #define WEFT_PLUGINS_RXM_PROVIDER_H
 
+#include <weft/sdk/hmem.h>
 #include <weft/sdk/unit.h>
 
 #include "plugins/rxm/settings.h"
@@ -36,7 +37,10 @@ class RxmLayer {
   };
 
   RxmLayer(const weft_instance *instance, sdk::Inner inner)
-      : instance_(instance), inner_(inner), options_(Options::from(instance)) {}
+      : instance_(instance),
+        inner_(inner),
+        options_(Options::from(instance)),
+        hmem_({.cuda = options_.libcuda}) {}
 
   Result<sdk::InfoList> getinfo(const sdk::GetinfoQuery &query);
   Result<fid_fabric *> fabric(const fi_fabric_attr &attr, void *context);
@@ -46,6 +50,7 @@ class RxmLayer {
   Result<sdk::InfoList> inner_info(const fi_info &info) const;
   const weft_instance *instance() const { return instance_; }
   const Options &options() const { return options_; }
+  sdk::HmemSource &hmem() const { return hmem_; }
 
  private:
   Result<sdk::InfoList> hints(const fi_info *outer, uint64_t caps) const;
@@ -56,6 +61,7 @@ class RxmLayer {
   const weft_instance *instance_;
   const sdk::Inner inner_;
   const Options options_;
+  mutable sdk::HmemSource hmem_;  // opens libraries when somebody asks
 };
 
 // domain_attr.mr_mode as FI_MR_... bits, also if it is FI_MR_BASIC or FI_MR_SCALABLE.

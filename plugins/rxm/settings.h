@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace weft::rxm {
 
@@ -65,6 +66,10 @@ inline constexpr weft_param kAll[] = {
     sdk::int_param("close_linger_ms", "1000",
                    "milliseconds that fi_close waits for operations whose connection is being made",
                    0, 600000),
+    sdk::string_param(
+        "libcuda", "libcuda.so.1",
+        "the driver's library for memory of CUDA devices (FI_HMEM), which the provider "
+        "beneath must have, too; empty: none"),
 };
 }  // namespace parameters
 
@@ -78,6 +83,7 @@ struct Options {
   size_t max_connections = 0, max_unnamed_peers = 0;
   uint64_t connect_timeout_ns = 0;
   uint64_t close_linger_ns = 0;
+  std::string libcuda;
 
   static Options from(const weft_instance *instance);
 };

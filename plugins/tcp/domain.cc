@@ -6,7 +6,6 @@
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
 
-#include <cstring>
 #include <new>
 #include <string_view>
 #include <utility>
@@ -64,7 +63,7 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
         hmem != nullptr ? std::make_unique_for_overwrite<uint8_t[]>(kHmemStagingSize) : nullptr;
     domain = new Domain(fabric, settings, info, context);
     domain->hmem_staging_ = std::move(staging);
-    domain->hmem_ = std::move(hmem);
+    domain->set_hmem(std::move(hmem));
   } catch (const std::bad_alloc &) {
     return fail(FI_ENOMEM, "no memory for a domain");
   }
@@ -75,41 +74,6 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   }
   fabric.children.fetch_add(1);
   return domain;
-}
-
-int Domain::reg(const void *buf, size_t len, uint64_t access, uint64_t offset,
-                uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context) {
-  const iovec iov{const_cast<void *>(buf), len};
-  return regv(&iov, 1, access, offset, requested_key, flags, mr, context);
-}
-
-int Domain::regv(const struct iovec *iov, size_t count, uint64_t access, uint64_t offset,
-                 uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context) {
-  const fi_mr_attr attr{.mr_iov = iov,
-                        .iov_count = count,
-                        .access = access,
-                        .offset = offset,
-                        .requested_key = requested_key,
-                        .context = context};
-  if (hmem_ == nullptr) return DomainCore::regattr(&attr, flags, mr);
-  return regattr(&attr, flags, mr);
-}
-
-// With FI_HMEM: whether the memory is what the caller says. The struct of an older one ends before
-// that.
-int Domain::regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **mr) {
-  if (hmem_ == nullptr || attr == nullptr || attr->iov_count != 1 || attr->mr_iov == nullptr)
-    return DomainCore::regattr(attr, flags, mr);
-  fi_mr_attr asked{.mr_iov = attr->mr_iov, .iov_count = 1};
-  if (FI_VERSION_GE(shared().api_version, FI_VERSION(1, 9))) {
-    std::memcpy(&asked.iface, &attr->iface, sizeof asked.iface);  // it may be any number
-    asked.device = attr->device;
-  }
-  if (const auto place = hmem_->check(asked, flags); !place) {
-    WEFT_WARN(instance(), FI_LOG_MR, "%s", place.error().text.c_str());
-    return -place.error().code;
-  }
-  return DomainCore::regattr(attr, flags & ~uint64_t(FI_HMEM_DEVICE_ONLY), mr);
 }
 
 int Domain::endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context) {

@@ -50,8 +50,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   // Small messages of all endpoints are read into this buffer, many at a time. It is used within
   // one call only.
   uint8_t *staging() { return staging_.get(); }
-  // FI_HMEM: memory of devices, and where its bytes wait for the socket. Null: no buffer is such.
-  const sdk::Hmem *hmem() const { return hmem_.get(); }
+  // FI_HMEM: where bytes of devices wait for the socket.
   uint8_t *hmem_staging() { return hmem_staging_.get(); }
   std::vector<Endpoint *> &endpoints() { return endpoints_; }  // with the lock held
 
@@ -62,13 +61,6 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context);
   int endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context);
   int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context);
-
-  // fi_ops_mr
-  int reg(const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t requested_key,
-          uint64_t flags, struct fid_mr **mr, void *context);
-  int regv(const struct iovec *iov, size_t count, uint64_t access, uint64_t offset,
-           uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context);
-  int regattr(const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **mr);
 
   // fi_ops
   int ops_open(const char *name, uint64_t flags, void **ops, void *context);
@@ -85,7 +77,6 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   const std::string name_;
   Keys keys_;
   std::unique_ptr<uint8_t[]> staging_;
-  std::shared_ptr<const sdk::Hmem> hmem_;
   std::unique_ptr<uint8_t[]> hmem_staging_;
   std::vector<Endpoint *> endpoints_;
   std::vector<UnconnectedEndpoint *> unconnected_;

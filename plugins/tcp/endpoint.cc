@@ -223,7 +223,8 @@ void Endpoint::end_message(const FrameHeader &header) {
     if (done && !r->cancelled) flags |= FI_MULTI_RECV;
   }
   const uint64_t excess = header.payload_size - current_fit_;
-  if (excess == 0) {
+  const int broken = take_landing_error();
+  if (excess == 0 && broken == 0) {
     if (rx_.cntr != nullptr) rx_.cntr->add_events(1, current_fit_);
     if (rx_.cq != nullptr && (rx_.reports(r->flags) || flags & FI_MULTI_RECV))
       rx_.cq->push({.context = r->context,
@@ -242,8 +243,8 @@ void Endpoint::end_message(const FrameHeader &header) {
                           .buf = multi ? current_base_ : nullptr,
                           .data = header.data,
                           .olen = excess,
-                          .err = FI_ETRUNC,
-                          .prov_errno = FI_ETRUNC});
+                          .err = broken != 0 ? broken : FI_ETRUNC,
+                          .prov_errno = broken != 0 ? broken : FI_ETRUNC});
   }
   if (!done) return;
   if (r->cancelled) report_cancelled(*r);

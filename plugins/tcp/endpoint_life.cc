@@ -153,6 +153,7 @@ int Endpoint::getopt(int level, int name, void *value, size_t *length) {
     case FI_OPT_MAX_RMA_SIZE:
     case FI_OPT_INJECT_MSG_SIZE:
     case FI_OPT_INJECT_RMA_SIZE:
+    case FI_OPT_FI_HMEM_P2P:
       return get_limit(level, name, value, length);
     default:
       return -FI_ENOPROTOOPT;
@@ -160,9 +161,9 @@ int Endpoint::getopt(int level, int name, void *value, size_t *length) {
 }
 
 int Endpoint::setopt(int level, int name, const void *value, size_t length) {
-  if (level != FI_OPT_ENDPOINT) return -FI_ENOPROTOOPT;
-  if (name != FI_OPT_MIN_MULTI_RECV) return -FI_ENOPROTOOPT;
   sdk::Guard guard(engine_.lock());
+  if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV)
+    return set_hmem_option(level, name, value, length);
   return sdk::set_option(min_multi_recv_, value, length);
 }
 

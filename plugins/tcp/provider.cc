@@ -19,18 +19,17 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
                                    enum fi_ep_type type, const sdk::GetinfoQuery &query) const {
   const bool connected = type == FI_EP_MSG;
   // Not unasked: it makes a domain look at each address.
-  const uint64_t hmem =
-      !connected && query.hints != nullptr ? query.hints->caps & uint64_t(FI_HMEM) : 0;
+  const uint64_t hmem = query.hints != nullptr ? query.hints->caps & uint64_t(FI_HMEM) : 0;
   WEFT_TRY(fi_info *const info, list.add());
   // No mr_mode is needed. Random keys are safer than chosen ones, so applications that can use them
   // get them.
-  WEFT_CHECK(
-      sdk::fill_software_info(*info, path, query,
-                              {.type = type,
-                               .version = TcpProvider::info.version,
-                               .transmit_caps = connected ? kTransmitCaps : kRdmTransmitCaps | hmem,
-                               .receive_caps = connected ? kReceiveCaps : kRdmReceiveCaps | hmem,
-                               .mr_mode = FI_MR_PROV_KEY}));
+  WEFT_CHECK(sdk::fill_software_info(
+      *info, path, query,
+      {.type = type,
+       .version = TcpProvider::info.version,
+       .transmit_caps = (connected ? kTransmitCaps : kRdmTransmitCaps) | hmem,
+       .receive_caps = (connected ? kReceiveCaps : kRdmReceiveCaps) | hmem,
+       .mr_mode = FI_MR_PROV_KEY}));
 
   const fi_tx_attr asked_tx = sdk::tx_hints(query.hints);
   const fi_rx_attr asked_rx = sdk::rx_hints(query.hints);

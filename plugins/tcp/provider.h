@@ -86,8 +86,7 @@ inline constexpr weft_param kAll[] = {
                    "vector, at most half of `ulimit -n`; the one idle for longest makes room",
                    1, 1000000),
     sdk::string_param("libcuda", "libcuda.so.1",
-                      "FI_EP_RDM: the driver's library for memory of CUDA devices (FI_HMEM); "
-                      "empty: none"),
+                      "the driver's library for memory of CUDA devices (FI_HMEM); empty: none"),
     sdk::int_param("port_low_range", "0",
                    "first port for listeners whose address names none; 0: any", 0, 65535),
     sdk::int_param("port_high_range", "0", "last port of that range", 0, 65535),

@@ -140,25 +140,6 @@ int UnconnectedEndpoint::control(int command, void *arg) {
   return -done.error().code;
 }
 
-// The options of FI_HMEM, and those of all endpoints.
-int UnconnectedEndpoint::getopt(int level, int name, void *value, size_t *length) {
-  if (level == FI_OPT_ENDPOINT && tcp_domain_.hmem() != nullptr) {
-    const sdk::Guard guard(engine_.lock());
-    const int rc = hmem_options_.get(tcp_domain_.hmem(), name, value, length);
-    if (rc != -FI_ENOPROTOOPT) return rc;
-  }
-  return RdmEndpoint::getopt(level, name, value, length);
-}
-
-int UnconnectedEndpoint::setopt(int level, int name, const void *value, size_t length) {
-  if (level == FI_OPT_ENDPOINT && tcp_domain_.hmem() != nullptr) {
-    const sdk::Guard guard(engine_.lock());
-    const int rc = hmem_options_.set(tcp_domain_.hmem(), name, value, length);
-    if (rc != -FI_ENOPROTOOPT) return rc;
-  }
-  return RdmEndpoint::setopt(level, name, value, length);
-}
-
 ssize_t UnconnectedEndpoint::tx_size_left() {
   sdk::Guard guard(engine_.lock());
   return enabled() ? ssize_t(tx_ops_.limit() - tx_ops_.in_use()) : -FI_EOPBADSTATE;

@@ -33,7 +33,6 @@
 #include <rdma/fi_tagged.h>
 #include <weft/sdk/av.h>
 #include <weft/sdk/fid.h>
-#include <weft/sdk/hmem.h>
 #include <weft/sdk/index_table.h>
 #include <weft/sdk/ops.h>
 #include <weft/sdk/rdm_endpoint.h>
@@ -95,8 +94,6 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   int getname(void *addr, size_t *len);
 
   // ---- fi_ops_ep ----
-  int getopt(int level, int name, void *value, size_t *length);
-  int setopt(int level, int name, const void *value, size_t length);
   ssize_t tx_size_left();
 
   // ---- fi_ops ----
@@ -189,7 +186,6 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   sdk::Pool<RdmOperation> tx_ops_;
   sdk::Pool<Operation> control_ops_;
   const bool names_sources_;
-  sdk::HmemEndpointOptions hmem_options_;
   const bool announces_;  // long tagged messages
   sdk::OrderKeeper keeper_;
   uint32_t next_unnamed_ = 0;

@@ -8,8 +8,39 @@
 #include "plugins/rxm/protocol/core.h"
 
 namespace weft::rxm {
+namespace {
 
-void Core::prepare_atomic(TxOp &op, const sdk::AtomicRequest &request, size_t element) {
+// Elements in memory of any kind, to the host's memory and from it. False: a device has failed.
+struct Elements {
+  const fi_ioc *ioc;
+  size_t count, size;  // of vectors; bytes of an element
+  bool gather(const sdk::Hmem *hmem, void *to, size_t bytes) const {
+    if (hmem == nullptr) {
+      sdk::ioc_gather(to, bytes, ioc, count, size);
+      return true;
+    }
+    iovec iov[sdk::kIovLimit];
+    return sdk::hmem_gather(hmem, to, iov, vectors(iov), 0, bytes);
+  }
+  bool scatter(const sdk::Hmem *hmem, const void *from, size_t bytes) const {
+    if (hmem == nullptr) {
+      sdk::ioc_scatter(ioc, count, size, from, bytes);
+      return true;
+    }
+    iovec iov[sdk::kIovLimit];
+    return sdk::hmem_scatter(hmem, iov, vectors(iov), 0, from, bytes);
+  }
+
+ private:
+  size_t vectors(iovec *iov) const {
+    for (size_t i = 0; i < count; ++i) iov[i] = {ioc[i].addr, ioc[i].count * size};
+    return count;
+  }
+};
+
+}  // namespace
+
+bool Core::prepare_atomic(TxOp &op, const sdk::AtomicRequest &request, size_t element) {
   op.form = TxOp::Form::kAtomic;
   op.header = header_of(PacketType::kAtomic, 0);
   op.header.op = uint8_t(request.kind == sdk::AtomicKind::kWrite   ? PacketOp::kAtomic
@@ -32,15 +63,18 @@ void Core::prepare_atomic(TxOp &op, const sdk::AtomicRequest &request, size_t el
     op.bounce = std::make_unique_for_overwrite<uint8_t[]>(operands + compares);
     out = op.bounce.get();
   }
-  if (operands != 0)
-    sdk::ioc_gather(out, operands, request.operands, request.operand_count, element);
-  if (compares != 0)
-    sdk::ioc_gather(out + operands, compares, request.compares, request.compare_count, element);
+  if (operands != 0 && !Elements{request.operands, request.operand_count, element}.gather(
+                           settings_.hmem, out, operands))
+    return false;
+  if (compares != 0 && !Elements{request.compares, request.compare_count, element}.gather(
+                           settings_.hmem, out + operands, compares))
+    return false;
   op.header.size = kAtomicVectorsSize + operands + compares;
   op.length = bytes;
   op.count = 0;
   op.result_count = uint8_t(request.result_count);
   std::copy_n(request.results, request.result_count, op.results);
+  return true;
 }
 
 ssize_t Core::transmit_atomic(Connection &c, TxOp &op) {
@@ -69,9 +103,9 @@ void Core::take_response(Connection &c, const Packet &p) {
   const bool fetches = op->header.op != uint8_t(PacketOp::kAtomic);
   if (p.payload.size() != (fetches ? op->length : 0))
     return fail_peer(c, "an atomic's result of another length");
-  if (fetches)
-    sdk::ioc_scatter(op->results, op->result_count, element_size(op->header.atomic.datatype),
-                     p.payload.data(), p.payload.size());
+  const Elements results{op->results, op->result_count, element_size(op->header.atomic.datatype)};
+  if (fetches && !results.scatter(settings_.hmem, p.payload.data(), p.payload.size()))
+    return end(*op, FI_EIO);
   end(*op, 0);
 }
 
@@ -114,8 +148,10 @@ void Core::take_atomic(Connection &c, const Packet &p) {
     for (size_t i = 0; i < p.count; ++i) {
       const uint8_t *operand = p.payload.empty() ? nullptr : p.payload.data() + at;
       const uint8_t *compare = p.compare.empty() ? nullptr : p.compare.data() + at;
-      sdk::atomic_execute_v(kind, p.operation, p.datatype, iov[i], counts[i], operand, compare,
-                            fetches ? control->more.data() + at : nullptr);
+      if (!sdk::hmem_atomic(settings_.hmem, kind, p.operation, p.datatype, iov[i], counts[i],
+                            where[i].length, operand, compare,
+                            fetches ? control->more.data() + at : nullptr))
+        status = -FI_EIO;
       at += where[i].length;
     }
     if (access & FI_REMOTE_WRITE && !upper_.persist({where, p.count})) {

@@ -34,6 +34,7 @@
 
 #include <rdma/fi_atomic.h>
 #include <weft/sdk/atomic.h>
+#include <weft/sdk/hmem.h>
 #include <weft/sdk/index_table.h>
 #include <weft/sdk/pool.h>
 #include <weft/sdk/receiver.h>
@@ -72,10 +73,11 @@ struct Settings {
   uint64_t connect_timeout_ns = 30'000'000'000;
   size_t max_strangers = SIZE_MAX;  // connections of strangers
   // Per peer in the address vector; a stranger gets one sixteenth.
-  size_t max_controls = 1 << 16;   // answers that the peer does not take
-  uint64_t owed_limit = 64 << 20;  // bytes of atomics' results that the peer does not take
-  size_t max_segments = 512;       // at the carrier, per connection
-  bool descriptors = false;        // TxOp::desc is filled in
+  size_t max_controls = 1 << 16;    // answers that the peer does not take
+  uint64_t owed_limit = 64 << 20;   // bytes of atomics' results that the peer does not take
+  size_t max_segments = 512;        // at the carrier, per connection
+  bool descriptors = false;         // TxOp::desc is filled in
+  const sdk::Hmem *hmem = nullptr;  // FI_HMEM: buffers may be memory of devices
 };
 
 class Core {
@@ -115,10 +117,12 @@ class Core {
   // Fills in the header, and chooses the form by length and flags. `delivery`: the operation ends
   // when the receiver has the message.
   void prepare_message(TxOp &op, bool tagged, bool has_data, bool delivery);
-  void prepare_atomic(TxOp &op, const sdk::AtomicRequest &request, size_t element);
+  // False: a device has failed, from which operands come.
+  bool prepare_atomic(TxOp &op, const sdk::AtomicRequest &request, size_t element);
   // Copies the data into the operation, so that the caller may reuse its memory. The carrier then
   // reports the end of the operation (op.inject is cleared).
-  void own_data(TxOp &op);
+  // False: a device has failed.
+  bool own_data(TxOp &op);
   // Starts the operation toward the peer `index` of the address vector. `address`: its address,
   // null if knows(index). On -FI_E... nothing was sent, and the operation is still the caller's.
   int start(TxOp &op, uint32_t index, const sdk::Address *address);

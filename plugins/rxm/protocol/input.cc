@@ -104,12 +104,15 @@ bool Core::take_whole(Connection &c, const sdk::Message &message, std::span<cons
   sdk::Receiver &receiver = upper_.receiver();
   if (sdk::Receive *r = receiver.match(message)) {
     const size_t n = std::min<size_t>(payload.size(), r->length);
-    if (r->count == 1 && n > 0) {  // memcpy must not get a null pointer, even for 0 bytes
+    int err = 0;
+    if (settings_.hmem != nullptr) {
+      if (!sdk::hmem_scatter(settings_.hmem, r->iov, r->count, 0, payload.data(), n)) err = FI_EIO;
+    } else if (r->count == 1 && n > 0) {  // memcpy must not get a null pointer, even for 0 bytes
       std::memcpy(r->iov[0].iov_base, payload.data(), n);
     } else {
       scatter(r->iov, r->count, 0, payload.data(), n);
     }
-    receiver.complete(*r, message, n, 0);
+    receiver.complete(*r, message, n, err);
     return false;
   }
   RxMessage *m = new_message(&c, RxMessage::Form::kWhole, message);
@@ -186,7 +189,10 @@ void Core::drop_parts(RxMessage &m) {
 void Core::place(RxMessage &m, uint64_t at, std::span<const uint8_t> bytes) {
   const sdk::Receive &r = *m.receive;
   if (at >= r.length) return;
-  scatter(r.iov, r.count, at, bytes.data(), std::min<uint64_t>(bytes.size(), r.length - at));
+  if (!sdk::hmem_scatter(settings_.hmem, r.iov, r.count, at, bytes.data(),
+                         std::min<uint64_t>(bytes.size(), r.length - at)) &&
+      m.err == 0)
+    m.err = FI_EIO;
 }
 
 void Core::finish(RxMessage &m, int err) {

@@ -9,7 +9,6 @@
 
 namespace weft::rxm {
 
-using sdk::gather;
 using sdk::slice;
 
 namespace {
@@ -40,7 +39,8 @@ ssize_t Core::transmit_segments(Connection &c, TxOp &op) {
       size_t count = 1 + slice(op.iov, desc_of(op), op.count, op.offset, n, iov + 1, desc + 1);
       if (count > settings_.iov_limit) {
         s->copy = std::make_unique_for_overwrite<uint8_t[]>(n);
-        gather(s->copy.get(), op.iov, op.count, op.offset, n);
+        if (!sdk::hmem_gather(settings_.hmem, s->copy.get(), op.iov, op.count, op.offset, n))
+          return -FI_EIO;
         iov[1] = {s->copy.get(), n};
         desc[1] = nullptr;
         count = 2;
@@ -114,7 +114,7 @@ bool Core::take_segment(Connection &c, const Packet &p, Buffer &buffer) {
   ++m->next_segment;
   if (p.segment != SegmentKind::kLast) return kept;
   if (m->receive != nullptr) {
-    finish(*m, 0);
+    finish(*m, m->err);
   } else if (m->discarded) {
     free_message(*m);
   } else {

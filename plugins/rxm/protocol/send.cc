@@ -12,8 +12,6 @@
 
 namespace weft::rxm {
 
-using sdk::gather;
-
 namespace {
 
 constexpr uint64_t kKeptForCredits = 1;  // the last credit is reserved for a credit packet
@@ -84,22 +82,23 @@ void Core::prepare_message(TxOp &op, bool tagged, bool has_data, bool delivery) 
   if (type != PacketType::kEager) op.header.message = id_of(op);
 }
 
-void Core::own_data(TxOp &op) {
+bool Core::own_data(TxOp &op) {
   uint8_t *to = op.bytes;
   // A rendezvous stores its vectors in op.bytes.
   if (op.form == TxOp::Form::kRendezvous || op.length > sizeof op.bytes) {
     op.bounce = std::make_unique_for_overwrite<uint8_t[]>(op.length);
     to = op.bounce.get();
   }
-  gather(to, op.iov, op.count, 0, op.length);
+  if (!sdk::hmem_gather(settings_.hmem, to, op.iov, op.count, 0, op.length)) return false;
   op.iov[0] = {to, size_t(op.length)};
   op.desc[0] = nullptr;
   op.count = 1;
   op.inject = false;
+  return true;
 }
 
 int Core::start(TxOp &op, uint32_t index, const sdk::Address *address) {
-  if (op.inject && op.form == TxOp::Form::kRendezvous) own_data(op);
+  if (op.inject && op.form == TxOp::Form::kRendezvous && !own_data(op)) return -FI_EFAULT;
   Connection *c = peers_.at(index);
   if (c == nullptr) {
     if (address == nullptr) return -FI_EINVAL;
@@ -256,7 +255,8 @@ ssize_t Core::transmit_eager(Connection &c, TxOp &op) {
       } else {
         if (op.bounce == nullptr) {
           op.bounce = std::make_unique_for_overwrite<uint8_t[]>(op.length);
-          gather(op.bounce.get(), op.iov, op.count, 0, op.length);
+          if (!sdk::hmem_gather(settings_.hmem, op.bounce.get(), op.iov, op.count, 0, op.length))
+            return -FI_EIO;
         }
         iov[count++] = {op.bounce.get(), size_t(op.length)};
       }

@@ -50,6 +50,8 @@
 
 namespace weft::sdk {
 
+class Hmem;
+
 // fi_atomic, fi_fetch_atomic and fi_compare_atomic, each with its variants.
 enum class AtomicKind { kWrite, kFetch, kCompare };
 
@@ -86,6 +88,11 @@ void atomic_execute(AtomicKind kind, int op, int datatype, void *target, const v
 // lie across the border of two.
 void atomic_execute_v(AtomicKind kind, int op, int datatype, const iovec *target, size_t pieces,
                       const void *operand, const void *compare, void *result);
+// The same where the memory may be a device's: of `bytes`, which are copied to the host and back.
+// Null: it is the host's. False: the device has failed.
+bool hmem_atomic(const Hmem *hmem, AtomicKind kind, int op, int datatype, const iovec *target,
+                 size_t count, uint64_t bytes, const void *operand, const void *compare,
+                 void *result);
 
 // The most bytes of target memory that one operation of each kind may touch.
 struct AtomicLimits {

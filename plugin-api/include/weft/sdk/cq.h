@@ -53,6 +53,7 @@ class AvKeys;
 class CqSource;
 class CqWriter;
 class DeferredQueue;
+class Hmem;
 class SharedReceiveContext;
 class WaitSet;
 
@@ -66,6 +67,7 @@ struct DomainContext {
   bool resource_management = true;  // FI_RM_ENABLED
   size_t default_cq_size = 1024;
   bool hmem = false;               // FI_HMEM: memory may be a device's
+  const Hmem *devices = nullptr;   // FI_HMEM, of a domain that copies: its devices
   bool user_ids = false;           // FI_AV_USER_ID: its address vectors can have them
   AvKeys *av_keys = nullptr;       // FI_AV_AUTH_KEY: its address vectors have keys (av_keys.h)
   bool keeps_descriptors = false;  // its receivers keep those of receives (receiver.h)

@@ -24,6 +24,7 @@
 #include <weft/sdk/cq.h>
 #include <weft/sdk/deferred.h>
 #include <weft/sdk/engine.h>
+#include <weft/sdk/hmem.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/mr.h>
 #include <weft/sdk/progress.h>
@@ -68,6 +69,8 @@ class DomainCore {
   Engine &engine() { return engine_; }
   DomainContext &shared() { return shared_; }
   Memory &memory() { return memory_; }
+  // FI_HMEM: memory of devices. Null: no buffer is such.
+  const Hmem *hmem() const { return hmem_.get(); }
 
   // fi_ops_domain
   int cq_open(struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
@@ -90,6 +93,12 @@ class DomainCore {
   ~DomainCore() = default;
   // fi_domain_bind: an event queue for registrations.
   int bind_eq(struct fid *fid, uint64_t flags);
+  // In open(), for a domain with FI_HMEM that copies. From now on each registration is checked, and
+  // endpoints have the options of FI_HMEM. A domain of a device does both by itself.
+  void set_hmem(std::shared_ptr<const Hmem> hmem) {
+    hmem_ = std::move(hmem);
+    shared_.devices = hmem_.get();
+  }
   void unbind();  // in close, when it is certain to succeed
   // The last part of opening `domain`, for a domain that was opened with `info`: its thread, if it
   // needs one, and its announcement to the core as a child of `fabric`. On an error no thread runs.
@@ -107,6 +116,7 @@ class DomainCore {
   DomainContext shared_;
   DeferredQueue deferred_{shared_};
   Memory &memory_;
+  std::shared_ptr<const Hmem> hmem_;
 };
 
 class SoftwareDomain : public DomainCore {

@@ -47,6 +47,7 @@
 #include <weft/sdk/deferred.h>
 #include <weft/sdk/endpoint_number.h>
 #include <weft/sdk/eq.h>
+#include <weft/sdk/hmem.h>
 #include <weft/sdk/levels.h>
 #include <weft/sdk/lock.h>
 
@@ -141,8 +142,10 @@ class EndpointCore {
   int control_flags(int command, void *arg, uint64_t tx_known);
   // fi_cancel of what waits for a counter; without the lock. 0, or -FI_ENOENT.
   ssize_t cancel_deferred(void *context);
-  // fi_getopt of the sizes above; -FI_ENOPROTOOPT for all other options.
+  // fi_getopt of the sizes above, and of FI_HMEM; -FI_ENOPROTOOPT for all other options.
   int get_limit(int level, int name, void *value, size_t *length) const;
+  // fi_setopt of FI_HMEM, with the lock held.
+  int set_hmem_option(int level, int name, const void *value, size_t length);
   // For close(), with the lock held: detach() takes the completions away from operations that are
   // still in flight, release() lets go of all bound objects. Operations that fail between the two
   // are not reported. bind_object() leaves the registration as an AvUser to the endpoint:
@@ -170,6 +173,7 @@ class EndpointCore {
   Av *av_ = nullptr;
   Eq *eq_ = nullptr;
   std::vector<std::atomic<size_t> *> bound_;
+  HmemEndpointOptions hmem_options_;
 };
 
 }  // namespace weft::sdk

@@ -22,6 +22,7 @@
 
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
+#include <sys/uio.h>
 #include <weft/result.h>
 #include <weft/sdk/unique_fd.h>
 
@@ -97,6 +98,8 @@ class Hmem {
   HmemPlace find(const void *address, size_t length) const;
   // Of a registration in a domain with FI_HMEM: whether iface, device and flags are true.
   Result<HmemPlace> check(const fi_mr_attr &attr, uint64_t flags) const;
+  // Whether each vector ends within the allocation in which it begins.
+  bool holds(const iovec *iov, size_t count) const;
   void register_host(void *address, size_t length) const;
   void unregister_host(void *address) const;
 
@@ -128,6 +131,13 @@ inline bool hmem_copy(void *to, const HmemPlace *to_place, const void *from,
   if (length != 0) std::memmove(to, from, length);
   return true;
 }
+
+// gather() and scatter() of iov.h with vectors in memory of any kind; the other side is the host's.
+// Null: all is the host's. False: a device has failed.
+bool hmem_gather(const Hmem *hmem, void *out, const iovec *iov, size_t count, uint64_t offset,
+                 uint64_t n);
+bool hmem_scatter(const Hmem *hmem, const iovec *iov, size_t count, uint64_t offset, const void *in,
+                  uint64_t n);
 
 // FI_OPT_FI_HMEM_P2P and FI_OPT_CUDA_API_PERMITTED of an endpoint (fi_endpoint.3) that copies: no
 // device talks to the network by itself. -FI_ENOPROTOOPT: another option, or no FI_HMEM.

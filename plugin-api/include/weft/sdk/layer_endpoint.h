@@ -239,12 +239,16 @@ class LayerEndpoint : public Object<E, fid_ep>,
   }
 
   // Starts an operation toward the peer of the request: fill(op) adds the protocol's members to
-  // those that every operation has. 0, or -FI_E...: nothing happened.
+  // those that every operation has, and says 0 or -FI_E... 0, or -FI_E...: nothing happened.
   template <class Request, class Fill>
   ssize_t launch(const Request &request, Fill fill) {
     if (tx().is_full()) return -FI_EAGAIN;
     const uint32_t index = av()->peer_of(request.dest);
     if (index == Av::kNone) return -FI_EINVAL;
+    if constexpr (requires { request.iov; }) {
+      const Hmem *const hmem = layer_domain_.hmem();
+      if (hmem != nullptr && !hmem->holds(request.iov, request.count)) return -FI_EFAULT;
+    }
     Operation *op = core_->take();
     if (op == nullptr) {
       // An application that only injects never makes progress.
@@ -252,13 +256,18 @@ class LayerEndpoint : public Object<E, fid_ep>,
       op = core_->take();
       if (op == nullptr) return -FI_EAGAIN;
     }
+    ssize_t filled;
     try {
       copy(request, *op);
-      fill(*op);
+      filled = fill(*op);
       keeper_.make_room(index);
     } catch (const std::bad_alloc &) {
       core_->give(*op);
       return -FI_ENOMEM;
+    }
+    if (filled != 0) {
+      core_->give(*op);
+      return filled;
     }
     const OrderKind kind = kind_of(request);
     if (keeper_.must_wait(index, kind)) op->fence = true;
