@@ -12,8 +12,31 @@
 #include "address_codec.h"
 #include "av_file.h"
 #include "av_reverse.h"  // ~Av destroys it
+#include "exported.h"
+#include "peer.h"
 
 namespace weft::sdk {
+namespace {
+
+constexpr size_t kMaxName = 256;  // bytes of an endpoint's name, in any format
+
+// FI_PEER: the vector is one beside another provider's, and of the same kind.
+Result<void> take_owners(fi_av_attr &attr, void *context) {
+  WEFT_TRY(fid_peer_av *const owner, peer_av(context));
+  fi_av_attr its{};
+  if (const int rc = owner->owner_ops->query(owner, &its); rc != 0)
+    return fail(-rc, "fi_av_open: FI_PEER: the owner does not say what its vector is");
+  if (attr.type != FI_AV_UNSPEC && its.type != FI_AV_UNSPEC && raw(attr.type) != raw(its.type))
+    return fail(FI_EINVAL, "fi_av_open: FI_PEER: fi_av_attr.type %d: the owner's vector has %d",
+                raw(attr.type), raw(its.type));
+  if (its.type != FI_AV_UNSPEC) attr.type = its.type;
+  if (attr.rx_ctx_bits == 0) attr.rx_ctx_bits = its.rx_ctx_bits;
+  attr.count = its.count;
+  attr.flags &= ~uint64_t(FI_PEER);
+  return {};
+}
+
+}  // namespace
 
 // ---- opening and closing ----
 
@@ -42,14 +65,15 @@ Result<Av *> Av::open(DomainContext &domain, uint32_t addr_format, fi_av_attr *a
                       std::string_view domain_name, uint32_t native) {
   fi_av_attr defaults{};
   if (attr == nullptr) attr = &defaults;
+  if (attr->flags & FI_PEER) WEFT_CHECK(take_owners(*attr, context));
   const int type = raw(attr->type);
   if (type != FI_AV_UNSPEC && type != FI_AV_MAP && type != FI_AV_TABLE)
     return fail(FI_EINVAL, "fi_av_attr.type %d: use FI_AV_TABLE, FI_AV_MAP or FI_AV_UNSPEC", type);
   constexpr uint64_t kFlags = FI_EVENT | FI_READ | FI_SYMMETRIC | FI_AV_USER_ID;
   if (attr->flags & ~kFlags)
     return fail(FI_EBADFLAGS,
-                "fi_av_attr.flags %#llx: only FI_EVENT, FI_READ, FI_SYMMETRIC and FI_AV_USER_ID "
-                "are known",
+                "fi_av_attr.flags %#llx: only FI_EVENT, FI_READ, FI_SYMMETRIC, FI_PEER and "
+                "FI_AV_USER_ID are known",
                 (unsigned long long)attr->flags);
   if (attr->flags & FI_AV_USER_ID && !domain.user_ids)
     return fail(FI_EBADFLAGS,
@@ -120,6 +144,32 @@ int Av::close() {
   domain_.children.fetch_sub(1, std::memory_order_relaxed);
   delete this;
   return 0;
+}
+
+int Av::control(int command, void *arg) {
+  return command == FI_EXPORT_FID ? export_fid(*this, arg) : -FI_ENOSYS;
+}
+
+void Av::query(fi_av_attr &attr) {
+  const Guard guard(domain_.engine->lock());
+  attr = {};
+  attr.type = map_ ? FI_AV_MAP : FI_AV_TABLE;
+  attr.count = count_;
+  if (index_mask_ != ~fi_addr_t(0)) attr.rx_ctx_bits = 64 - int(rx_ctx_shift_);
+  attr.flags = (async_ ? FI_EVENT : 0) | (read_only_ ? FI_READ : 0) |
+               (symmetric_ ? FI_SYMMETRIC : 0) | (only_ids_ ? FI_AV_USER_ID : 0);
+}
+
+fi_addr_t Av::address_of(fid_ep &endpoint) {
+  char name[kMaxName];
+  size_t length = sizeof name;
+  if (fi_getname(&endpoint.fid, name, &length) != 0 || length > sizeof name)
+    return FI_ADDR_NOTAVAIL;
+  const auto address = read_address(addr_format_, name, length);
+  if (!address) return FI_ADDR_NOTAVAIL;
+  const Guard guard(domain_.engine->lock());
+  const uint32_t index = find(*address);
+  return index != kNone ? reported(index) : FI_ADDR_NOTAVAIL;
 }
 
 int Av::bind(struct fid *fid, uint64_t flags) {

@@ -8,15 +8,18 @@
 #include <memory>
 #include <unordered_set>
 
+#include "exported.h"
+#include "peer.h"
+
 namespace weft::sdk {
 namespace {
 
 std::atomic<fi_addr_t> last_set{0};
 
 Result<void> check_attr(const Av &av, const fi_av_set_attr &attr) {
-  if (attr.flags & ~(FI_UNIVERSE | AvSet::kCollectives))
+  if (attr.flags & ~(FI_UNIVERSE | FI_PEER | AvSet::kCollectives))
     return fail(FI_EBADFLAGS,
-                "fi_av_set_attr.flags %#llx: only FI_UNIVERSE and FI_..._SET are known",
+                "fi_av_set_attr.flags %#llx: only FI_UNIVERSE, FI_PEER and FI_..._SET are known",
                 (unsigned long long)attr.flags);
   if (attr.comm_key_size > AvSet::kMaxKey || (attr.comm_key_size != 0 && attr.comm_key == nullptr))
     return fail(FI_EINVAL, "fi_av_set_attr.comm_key of %zu bytes at %p: at most %zu bytes",
@@ -60,11 +63,35 @@ Result<AvSet *> AvSet::open(Av &av, const fi_av_set_attr *attr, void *context) {
     const Guard guard(av.engine().lock());
     WEFT_CHECK(check_attr(av, *attr));
     set.reset(new AvSet(av, *attr, context));
-    WEFT_CHECK(set->fill(*attr));
+    WEFT_CHECK(attr->flags & FI_PEER ? set->import(context) : set->fill(*attr));
   }
   WEFT_CHECK(set->publish(av.base()));
   av.users.fetch_add(1);
   return set.release();
+}
+
+// The owner takes a lock of its own: it must not need ours.
+Result<void> AvSet::import(void *context) {
+  WEFT_TRY(fid_peer_av_set *const owner, peer_av_set(context));
+  size_t count = 0;
+  int rc = owner->owner_ops->members(owner, nullptr, &count);
+  while (rc == -FI_ETOOSMALL) {  // it may grow meanwhile
+    members_.resize(count);
+    rc = owner->owner_ops->members(owner, members_.data(), &count);
+  }
+  if (rc != 0) return fail(-rc, "fi_av_set: FI_PEER: the owner does not say who is in its set");
+  members_.resize(count);
+  for (const fi_addr_t member : members_)
+    if (av_.index_of(member) == Av::kNone)
+      return fail(FI_EINVAL,
+                  "fi_av_set: FI_PEER: the owner's set has %#llx, which is not in this vector: "
+                  "insert the same addresses here, in the same order",
+                  (unsigned long long)member);
+  return {};
+}
+
+int AvSet::control(int command, void *arg) {
+  return command == FI_EXPORT_FID ? export_fid(*this, arg) : -FI_ENOSYS;
 }
 
 Result<void> AvSet::fill(const fi_av_set_attr &attr) {
@@ -160,6 +187,7 @@ int AvSet::addr(fi_addr_t *address) {
 }
 
 int AvSet::close() {
+  if (users.load() != 0) return -FI_EBUSY;
   retire();
   av_.users.fetch_sub(1);
   delete this;

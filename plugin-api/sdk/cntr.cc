@@ -11,6 +11,7 @@
 #include <new>
 #include <utility>
 
+#include "exported.h"
 #include "peer.h"
 
 namespace weft::sdk {
@@ -299,6 +300,7 @@ int Cntr::close() {
 }
 
 int Cntr::control(int command, void *arg) {
+  if (command == FI_EXPORT_FID) return import_ == nullptr ? export_fid(*this, arg) : -FI_ENOSYS;
   Guard guard(engine_.lock());
   return wait_.control(command, arg);
 }

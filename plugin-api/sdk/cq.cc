@@ -15,6 +15,7 @@
 #include <new>
 #include <utility>
 
+#include "exported.h"
 #include "peer.h"
 
 namespace weft::sdk {
@@ -395,6 +396,7 @@ int Cq::close() {
 }
 
 int Cq::control(int command, void *arg) {
+  if (command == FI_EXPORT_FID) return owner_ == nullptr ? export_fid(*this, arg) : -FI_ENOSYS;
   Guard guard(engine_.lock());
   return wait_.control(command, arg);
 }

@@ -71,4 +71,36 @@ Result<fid_peer_srx *> peer_srx(void *context) {
   return owner;
 }
 
+Result<fid_peer_av *> peer_av(void *context) {
+  constexpr const char *kCall = "fi_av_open";
+  WEFT_TRY(fid_peer_av *const owner,
+           lent(context, &fi_peer_av_context::av, WEFT_END_OF(fi_peer_av_context, av),
+                WEFT_END_OF(fi_ops_av_owner, ep_addr), FI_CLASS_PEER_AV, kCall,
+                "struct fi_peer_av_context"));
+  if (owner->owner_ops->query == nullptr || owner->owner_ops->ep_addr == nullptr)
+    return tl::unexpected(lacks(kCall));
+  return owner;
+}
+
+namespace {
+
+// The member of fi_peer_av_set_context has a type that nobody defines.
+struct AvSetContext {
+  size_t size;
+  fid_peer_av_set *av_set;
+};
+static_assert(sizeof(AvSetContext) == sizeof(fi_peer_av_set_context));
+
+}  // namespace
+
+Result<fid_peer_av_set *> peer_av_set(void *context) {
+  constexpr const char *kCall = "fi_av_set";
+  WEFT_TRY(fid_peer_av_set *const owner,
+           lent(context, &AvSetContext::av_set, WEFT_END_OF(AvSetContext, av_set),
+                WEFT_END_OF(fi_ops_av_set_owner, members), FI_CLASS_PEER_AV_SET, kCall,
+                "struct fi_peer_av_set_context"));
+  if (owner->owner_ops->members == nullptr) return tl::unexpected(lacks(kCall));
+  return owner;
+}
+
 }  // namespace weft::sdk

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Objects that another provider owns (fi_peer.3): a completion queue, a counter and a shared receive
 // context of the test's own, into which the stack reports.
+#include <rdma/fi_collective.h>
+#include <rdma/fi_ext.h>
 #include <rdma/providers/fi_peer.h>
 
 #include <algorithm>
@@ -423,6 +425,277 @@ TEST_F(RdmPeer, OpenCallsRefuseWhatIsNoOwner) {
   EXPECT_EQ(fi_srx_context(node.domain, &rx_attr, &context, nullptr), -FI_EINVAL);
   fi_peer_srx_context empty{};
   EXPECT_EQ(fi_srx_context(node.domain, &rx_attr, &context, &empty), -FI_EINVAL);
+}
+
+// ---- another provider of ours as the owner ----
+
+// An endpoint of another stack than the one under test, that sends to itself. Its objects are lent.
+struct Owner {
+  Owner() {
+    const Info hints(fi_allocinfo());
+    hints->fabric_attr->prov_name = strdup(stack() == "tcp" ? "udp;ofi_rxd" : "tcp");
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->caps = FI_MSG | FI_TAGGED;
+    info = get_info("127.0.0.1", nullptr, FI_SOURCE, hints.get());
+    must(fi_fabric(info->fabric_attr, fabric.out(), nullptr));
+    must(fi_domain(fabric, info.get(), domain.out(), nullptr));
+    fi_cq_attr cq_attr = Options::cq_attr();
+    must(fi_cq_open(domain, &cq_attr, cq.out(), nullptr));
+    fi_cntr_attr cntr_attr{};
+    must(fi_cntr_open(domain, &cntr_attr, cntr.out(), nullptr));
+    fi_av_attr av_attr{};
+    av_attr.type = FI_AV_TABLE;
+    must(fi_av_open(domain, &av_attr, av.out(), nullptr));
+    must(fi_endpoint(domain, info.get(), ep.out(), nullptr));
+    must(fi_ep_bind(ep, cq.fid(), FI_TRANSMIT | FI_RECV));
+    must(fi_ep_bind(ep, cntr.fid(), FI_RECV));
+    must(fi_ep_bind(ep, av.fid(), 0));
+    must(fi_enable(ep));
+  }
+  std::string name() const {
+    char name[256];
+    size_t length = sizeof name;
+    must(fi_getname(ep.fid(), name, &length));
+    return {name, length};
+  }
+  fi_addr_t insert() {
+    fi_addr_t at = FI_ADDR_NOTAVAIL;
+    EXPECT_EQ(fi_av_insert(av, name().data(), 1, &at, 0, nullptr), 1);
+    return at;
+  }
+
+  Info info;
+  Handle<fid_fabric> fabric;
+  Handle<fid_domain> domain;
+  Handle<fid_cq> cq;
+  Handle<fid_cntr> cntr;
+  Handle<fid_av> av;
+  Handle<fid_ep> ep;
+};
+
+// fi_export_fid; the result is closed before the owner's object is.
+template <class Peer, class Fid>
+Handle<Peer> lend(Fid *object, size_t fclass) {
+  struct fid *lent = nullptr;
+  must(fi_export_fid(&object->fid, 0, &lent, &lent));
+  EXPECT_EQ(lent->fclass, fclass);
+  EXPECT_EQ(lent->context, &lent);
+  return Handle<Peer>(reinterpret_cast<Peer *>(lent));
+}
+
+TEST_F(RdmPeer, AnotherProviderOfOursIsTheOwner) {
+  RDM_NEEDS(FI_PEER);
+  Owner owner;
+  const Handle<fid_peer_cq> queue = lend<fid_peer_cq>(owner.cq.get(), FI_CLASS_PEER_CQ);
+  const Handle<fid_peer_cntr> counter = lend<fid_peer_cntr>(owner.cntr.get(), FI_CLASS_PEER_CNTR);
+  fi_peer_cq_context queue_context{.size = sizeof queue_context, .cq = queue};
+  fi_peer_cntr_context counter_context{.size = sizeof counter_context, .cntr = counter};
+  Options options;
+  options.caps = kCaps;
+  options.rx_cq.flags = FI_PEER;
+  options.rx_owner = &queue_context;
+  Net both(0);
+  both.add(options, [&](Node &node) {
+    fi_cntr_attr attr{};
+    attr.flags = FI_PEER;
+    node.count(FI_RECV, attr, &counter_context);
+  });
+  options.rx_cq.flags = 0;
+  options.rx_owner = nullptr;
+  both.add(options);
+  const fi_addr_t itself = owner.insert();
+  const auto next = [&] {
+    std::optional<Completion> got;
+    EXPECT_TRUE(both.until([&] { return (got = poll(owner.cq)).has_value(); }));
+    return got.value_or(Completion{});
+  };
+  uint64_t received = 0;
+  for (const size_t size : {0, 100, 20000, 300000}) {
+    SCOPED_TRACE(size);
+    const std::vector<uint8_t> out = pattern(size, 1);
+    // By the peer.
+    std::vector<uint8_t> in(size);
+    must(fi_trecv(both[kHere].ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, 7, 0, &in));
+    both.post([&] {
+      return fi_tsend(both[kPeer].ep, out.data(), size, nullptr, both.at(kPeer, kHere), 7, nullptr);
+    });
+    const Completion got = next();
+    EXPECT_EQ(got.err, 0);
+    EXPECT_EQ(got.context, &in);
+    EXPECT_EQ(got.len, size);
+    EXPECT_EQ(got.tag, 7u);
+    EXPECT_EQ(in, out);
+    EXPECT_EQ(both.wait(both[kPeer].tx_cq).err, 0);
+    // By the owner itself.
+    std::vector<uint8_t> own(size);
+    must(fi_trecv(owner.ep, own.data(), size, nullptr, FI_ADDR_UNSPEC, 8, 0, &own));
+    both.post([&] { return fi_tsend(owner.ep, out.data(), size, nullptr, itself, 8, nullptr); });
+    bool has_sent = false, has_received = false;
+    for (int i = 0; i < 2; ++i) {
+      const Completion one = next();
+      EXPECT_EQ(one.err, 0);
+      (one.flags & FI_SEND ? has_sent : has_received) = true;
+    }
+    EXPECT_TRUE(has_sent && has_received);
+    EXPECT_EQ(own, out);
+    received += 2;
+    EXPECT_TRUE(both.until([&] { return fi_cntr_read(owner.cntr) == received; }));
+  }
+  // An error of the peer's.
+  std::vector<uint8_t> small(8), out = pattern(64, 1);
+  must(fi_recv(both[kHere].ep, small.data(), 8, nullptr, FI_ADDR_UNSPEC, &small));
+  both.post([&] {
+    return fi_send(both[kPeer].ep, out.data(), 64, nullptr, both.at(kPeer, kHere), nullptr);
+  });
+  const Completion cut = next();
+  EXPECT_EQ(cut.err, FI_ETRUNC);
+  EXPECT_EQ(cut.context, &small);
+  EXPECT_EQ(cut.olen, 56u);
+  EXPECT_TRUE(both.until([&] { return fi_cntr_readerr(owner.cntr) == 1; }));
+  must(fi_recv(both[kHere].ep, small.data(), 8, nullptr, FI_ADDR_UNSPEC, &small));
+  must(fi_cancel(both[kHere].ep.fid(), &small));
+  EXPECT_EQ(next().err, FI_ECANCELED);
+}
+
+// Threads of both providers report at once; nobody waits for the other's lock for ever.
+TEST_F(RdmPeer, AnOwnerAndItsPeerMakeProgressByThemselves) {
+  RDM_NEEDS(FI_PEER);
+  Owner owner;
+  const Handle<fid_peer_cq> queue = lend<fid_peer_cq>(owner.cq.get(), FI_CLASS_PEER_CQ);
+  fi_peer_cq_context context{.size = sizeof context, .cq = queue};
+  Options options;
+  options.caps = kCaps;
+  options.progress = FI_PROGRESS_AUTO;
+  options.rx_cq.flags = FI_PEER;
+  options.rx_owner = &context;
+  Net both(0);
+  both.add(options);
+  options.rx_cq.flags = 0;
+  options.rx_owner = nullptr;
+  both.add(options);
+  const fi_addr_t itself = owner.insert();
+  constexpr size_t kCount = 200;
+  std::vector<uint64_t> in(2 * kCount), out(kCount);
+  for (size_t i = 0; i < kCount; ++i) {
+    out[i] = i;
+    must(fi_trecv(both[kHere].ep, &in[i], 8, nullptr, FI_ADDR_UNSPEC, i, 0, &in[i]));
+    must(fi_trecv(owner.ep, &in[kCount + i], 8, nullptr, FI_ADDR_UNSPEC, i, 0, &in[kCount + i]));
+  }
+  std::thread sender([&] {
+    for (size_t i = 0; i < kCount; ++i) {
+      while (fi_tinject(both[kPeer].ep, &out[i], 8, both.at(kPeer, kHere), i) == -FI_EAGAIN) {
+      }
+    }
+  });
+  for (size_t sent = 0, got = 0; got < 2 * kCount;) {
+    if (sent < kCount && fi_tinject(owner.ep, &out[sent], 8, itself, sent) == 0) ++sent;
+    std::optional<Completion> one;
+    if (!both.until([&] { return (one = poll(owner.cq)).has_value() || sent < kCount; })) {
+      ADD_FAILURE() << got << " of " << 2 * kCount;
+      break;
+    }
+    if (!one) continue;
+    EXPECT_EQ(one->err, 0);
+    ++got;
+  }
+  sender.join();
+  for (size_t i = 0; i < kCount; ++i) {
+    EXPECT_EQ(in[i], i);
+    EXPECT_EQ(in[kCount + i], i);
+  }
+}
+
+TEST_F(RdmPeer, WhatIsLentIsBusy) {
+  RDM_NEEDS(FI_PEER);
+  Node node{Options{}};
+  fid_cq *queue = nullptr;
+  fi_cq_attr cq_attr = Options::cq_attr();
+  must(fi_cq_open(node.domain, &cq_attr, &queue, nullptr));
+  {
+    const auto lent = lend<fid_peer_cq>(queue, FI_CLASS_PEER_CQ);
+    EXPECT_EQ(fi_close(&queue->fid), -FI_EBUSY);
+  }
+  must(fi_close(&queue->fid));
+  // What is imported is not this provider's to lend, and bytes cannot be counted for others.
+  cq_attr.flags = FI_PEER;
+  must(fi_cq_open(node.domain, &cq_attr, &queue, &cq.context));
+  struct fid *lent = nullptr;
+  EXPECT_EQ(fi_export_fid(&queue->fid, 0, &lent, nullptr), -FI_ENOSYS);
+  must(fi_close(&queue->fid));
+  fi_cntr_attr cntr_attr{};
+  cntr_attr.events = FI_CNTR_EVENTS_BYTES;
+  fid_cntr *counter = nullptr;
+  must(fi_cntr_open(node.domain, &cntr_attr, &counter, nullptr));
+  EXPECT_EQ(fi_export_fid(&counter->fid, 0, &lent, nullptr), -FI_ENOSYS);
+  must(fi_close(&counter->fid));
+}
+
+TEST_F(RdmPeer, AddressVectorsAndTheirSetsAreShared) {
+  RDM_NEEDS(FI_PEER);
+  Owner owner;
+  const auto vector = lend<fid_peer_av>(owner.av.get(), FI_CLASS_PEER_AV);
+  fi_peer_av_context context{.size = sizeof context, .av = vector};
+  EXPECT_EQ(vector->owner_ops->ep_addr(vector, owner.ep), FI_ADDR_NOTAVAIL);
+  const fi_addr_t itself = owner.insert();
+  EXPECT_EQ(vector->owner_ops->ep_addr(vector, owner.ep), itself);
+  fi_av_attr attr{};
+  ASSERT_EQ(vector->owner_ops->query(vector, &attr), 0);
+  EXPECT_EQ(attr.type, FI_AV_TABLE);
+  EXPECT_EQ(attr.count, 1u);
+
+  // A vector of the stack under test beside it, of the same kind.
+  Options options;
+  options.caps |= FI_PEER;
+  Node node(options), other(options);
+  attr = {};
+  attr.flags = FI_PEER;
+  Handle<fid_av> own;
+  must(fi_av_open(node.domain, &attr, own.out(), &context));
+  EXPECT_EQ(attr.type, FI_AV_TABLE);
+  fi_av_attr map{};
+  map.type = FI_AV_MAP;
+  map.flags = FI_PEER;
+  fid_av *none = nullptr;
+  EXPECT_EQ(fi_av_open(node.domain, &map, &none, &context), -FI_EINVAL) << "another type";
+  map.flags = FI_PEER;
+  EXPECT_EQ(fi_av_open(node.domain, &map, &none, nullptr), -FI_EINVAL) << "no owner";
+
+  // The owner's set, and one here with its members.
+  fi_av_set_attr set_attr{};
+  set_attr.start_addr = set_attr.end_addr = FI_ADDR_NOTAVAIL;
+  Handle<fid_av_set> set;
+  must(fi_av_set(owner.av, &set_attr, set.out(), nullptr));
+  must(fi_av_set_insert(set, itself));
+  const auto lent = lend<fid_peer_av_set>(set.get(), FI_CLASS_PEER_AV_SET);
+  size_t count = 0;
+  EXPECT_EQ(lent->owner_ops->members(lent, nullptr, &count), -FI_ETOOSMALL);
+  EXPECT_EQ(count, 1u);
+  fi_peer_av_set_context set_context{};
+  set_context.size = sizeof set_context;
+  set_context.av_set = reinterpret_cast<fi_peer_av_set *>(lent.get());
+  set_attr.flags = FI_PEER;
+  fid_av_set *refused = nullptr;
+  EXPECT_EQ(fi_av_set(own, &set_attr, &refused, &set_context), -FI_EINVAL)
+      << "the address is not in this vector";
+  fi_addr_t at = FI_ADDR_NOTAVAIL;
+  ASSERT_EQ(fi_av_insert(own, other.name().data(), 1, &at, 0, nullptr), 1);
+  ASSERT_EQ(at, itself);
+  Handle<fid_av_set> here;
+  must(fi_av_set(own, &set_attr, here.out(), &set_context));
+  const auto again = lend<fid_peer_av_set>(here.get(), FI_CLASS_PEER_AV_SET);
+  fi_addr_t member = FI_ADDR_NOTAVAIL;
+  ASSERT_EQ(again->owner_ops->members(again, &member, &count), 0);
+  EXPECT_EQ(count, 1u);
+  EXPECT_EQ(member, itself);
+}
+
+// Objects that nobody uses here (fi_peer.3, PEER DOMAIN): -FI_EINVAL, as for an invalid flag.
+TEST_F(RdmPeer, ADomainOfAnOwnerIsRefused) {
+  RDM_NEEDS(FI_PEER);
+  Node node{Options{}};
+  fi_peer_domain_context context{.size = sizeof context, .domain = node.domain};
+  fid_domain *domain = nullptr;
+  EXPECT_EQ(fi_domain2(node.fabric, node.info.get(), &domain, FI_PEER, &context), -FI_EINVAL);
 }
 
 }  // namespace

@@ -136,6 +136,10 @@ class Av final : public Object<Av, fid_av> {
   void remove_user(AvUser &user);
   std::atomic<size_t> users{0};  // bound endpoints that are no AvUser (yet), and sets: also busy
   bool is_map() const { return map_; }
+  // As it is now; and the fi_addr_t of an endpoint of this process, FI_ADDR_NOTAVAIL: nobody has
+  // inserted it. For providers to which the vector is lent (fi_peer.3).
+  void query(fi_av_attr &attr);
+  fi_addr_t address_of(fid_ep &endpoint);
   // FI_SYMMETRIC: all processes have these addresses, at the same indices.
   bool is_symmetric() const { return symmetric_; }
   Engine &engine() { return *domain_.engine; }
@@ -170,6 +174,7 @@ class Av final : public Object<Av, fid_av> {
   // ---- fi_ops ----
   int close();  // -FI_EBUSY while endpoints are bound
   int bind(struct fid *fid, uint64_t flags);
+  int control(int command, void *arg);  // FI_EXPORT_FID
 
  private:
   // Entries stand in chunks, whose slots are as large as the largest of their entries needs: a chunk

@@ -19,6 +19,9 @@
 // stands once in a set. But where the application has a communication key it says itself who is a
 // member, and an address that it inserts is appended in any case.
 //
+// With FI_PEER in the flags a set is imported (fi_peer.3): its members are those of another
+// provider's set, as they are then, and both vectors have the same addresses at the same places.
+//
 // A vector with sets is busy. The ops take the engine's lock; a provider calls with it held. What
 // fi_av_set_addr returns says which set it is: kBase plus a number; no vector has such addresses.
 // Not for what a communication key means, nor for which collectives a provider has: flags() are
@@ -31,6 +34,7 @@
 #include <weft/sdk/av.h>
 #include <weft/sdk/fid.h>
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -55,6 +59,8 @@ class AvSet final : public Object<AvSet, fid_av_set> {
   std::span<const uint8_t> communication_key() const { return key_; }
   uint64_t flags() const { return flags_; }
   bool has(fi_addr_t address) const;
+  Lock &lock() { return av_.engine().lock(); }
+  std::atomic<size_t> users{0};  // to whom it is lent (fi_peer.3): a set with some is busy
 
   // ---- fi_ops_av_set ----
   int set_union(const struct fid_av_set *source);
@@ -66,11 +72,13 @@ class AvSet final : public Object<AvSet, fid_av_set> {
 
   // ---- fi_ops ----
   int close();
+  int control(int command, void *arg);  // FI_EXPORT_FID
 
  private:
   AvSet(Av &av, const fi_av_set_attr &attr, void *context);
   ~AvSet() = default;
   Result<void> fill(const fi_av_set_attr &attr);
+  Result<void> import(void *context);
   const AvSet *other(const fid_av_set *source) const;
   void add(fi_addr_t address);
 

@@ -44,6 +44,8 @@ class FabricOps {
   }
   int domain2(struct fi_info *info, struct fid_domain **domain, uint64_t flags, void *context) {
     if (info == nullptr || domain == nullptr || info->domain_attr == nullptr) return -FI_EINVAL;
+    // A domain uses nothing of another provider's (fi_peer.3, PEER DOMAIN).
+    if (flags & FI_PEER) return -FI_EINVAL;
     if (flags != 0) return -FI_EBADFLAGS;
     return finish(self().instance(), FI_LOG_DOMAIN, Domain::open(self(), *info, context), domain);
   }
