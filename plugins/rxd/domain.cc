@@ -41,7 +41,13 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   WEFT_TRY(sdk::InfoList inner, fabric.layer().inner_info(info));
   WEFT_TRY(sdk::AuthKey key,
            sdk::auth_key(info, fabric.layer().options().auth_key_file, fabric.api_version()));
-  return start(new Domain(fabric, info, std::move(inner), std::move(key), context), info);
+  std::shared_ptr<const sdk::Hmem> hmem;
+  if ((info.caps | info.domain_attr->caps) & FI_HMEM) {
+    WEFT_TRY(hmem, fabric.layer().hmem().open());
+  }
+  auto *const domain = new Domain(fabric, info, std::move(inner), std::move(key), context);
+  domain->set_hmem(std::move(hmem));
+  return start(domain, info);
 }
 
 size_t Domain::first_datagram() const {

@@ -46,7 +46,8 @@ Result<void> Endpoint::begin() {
                          .max_stock_peers = options().max_stock_peers,
                          .max_unnamed_peers = options().max_unnamed_peers,
                          .stock_peers = lower_.stock_peers(),
-                         .auth_key = auth_key_});
+                         .auth_key = auth_key_,
+                         .hmem = domain().hmem()});
   core_->set_own_address(lower_.reachable());
   part_.emplace(domain().fabric().stats(), core_->counters());
   return {};
@@ -69,6 +70,25 @@ void Endpoint::shut() {
 
 // ---- operations ----
 
+// Injected data, and data of a device, which no datagram can be sent from.
+template <class Request>
+ssize_t Endpoint::own_if_needed(TxOp &op, const Request &request) {
+  const bool injects = (request.flags & FI_INJECT) != 0;
+  if (op.kind == TxOp::Kind::kRead || (!injects && !is_devices(request.iov, request.count)))
+    return 0;
+  if (core_->own_data(op)) return 0;
+  if (injects) return -FI_EFAULT;
+  report(op, 0, FI_EIO);
+  return 1;
+}
+
+bool Endpoint::is_devices(const iovec *iov, size_t count) {
+  const sdk::Hmem *const hmem = domain().hmem();
+  return hmem != nullptr && std::any_of(iov, iov + count, [hmem](const iovec &one) {
+           return bool(hmem->find(one.iov_base, one.iov_len));
+         });
+}
+
 template <class Request, class Fill>
 ssize_t Endpoint::launch(const Request &request, Fill fill) {
   const uint64_t flags = request.flags;
@@ -78,8 +98,7 @@ ssize_t Endpoint::launch(const Request &request, Fill fill) {
     op.delivery = flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE);
     op.weft_only = flags & (FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE);
     op.more = flags & FI_MORE;
-    fill(op);
-    return ssize_t{0};
+    return fill(op);
   });
   // The next progress call of any caller sends it.
   if (rc == 0 && flags & FI_MORE) domain().engine().mark_dirty(lower_);
@@ -90,14 +109,14 @@ ssize_t Endpoint::start(const sdk::SendRequest &request) {
   return launch(request, [&](TxOp &op) {
     op.kind = TxOp::Kind::kMessage;
     op.tagged = request.tagged;
-    if (request.flags & FI_INJECT) core_->own_data(op);
+    return own_if_needed(op, request);
   });
 }
 
 ssize_t Endpoint::start(const sdk::RmaRequest &request) {
   return launch(request, [&](TxOp &op) {
     op.kind = request.write ? TxOp::Kind::kWrite : TxOp::Kind::kRead;
-    if (request.flags & FI_INJECT) core_->own_data(op);
+    return own_if_needed(op, request);
   });
 }
 
@@ -115,17 +134,27 @@ ssize_t Endpoint::start(const sdk::AtomicRequest &request) {
     const size_t bytes = size_t(request.elements) * element;  // with compares: kMaxAtomicSize
     uint8_t values[kMaxAtomicSize];
     size_t length = 0;
-    if (request.op != FI_ATOMIC_READ)
-      length += sdk::ioc_gather(values, bytes, request.operands, request.operand_count, element);
-    if (request.kind == sdk::AtomicKind::kCompare)
-      length +=
-          sdk::ioc_gather(values + length, bytes, request.compares, request.compare_count, element);
+    const auto take = [&](const fi_ioc *ioc, size_t count) {
+      if (domain().hmem() == nullptr) {
+        length += sdk::ioc_gather(values + length, bytes, ioc, count, element);
+        return true;
+      }
+      iovec iov[sdk::kIovLimit];
+      for (size_t i = 0; i < count; ++i) iov[i] = {ioc[i].addr, ioc[i].count * element};
+      const bool good = sdk::hmem_gather(domain().hmem(), values + length, iov, count, 0, bytes);
+      length += bytes;
+      return good;
+    };
+    if (request.op != FI_ATOMIC_READ && !take(request.operands, request.operand_count))
+      return -FI_EFAULT;
+    if (request.kind == sdk::AtomicKind::kCompare && !take(request.compares, request.compare_count))
+      return -FI_EFAULT;
     op.length = length;
     op.iov[0] = {values, length};
     op.count = 1;
     op.result_count = uint8_t(request.result_count);
     std::copy_n(request.results, request.result_count, op.results);
-    core_->own_data(op);
+    return core_->own_data(op) ? 0 : -FI_EFAULT;
   });
 }
 

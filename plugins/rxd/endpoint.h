@@ -47,6 +47,9 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
 
   template <class Request, class Fill>
   ssize_t launch(const Request &request, Fill fill);
+  template <class Request>
+  ssize_t own_if_needed(TxOp &op, const Request &request);
+  bool is_devices(const iovec *iov, size_t count);
   void count_regions(uint64_t access, std::span<const RmaVector> where);
 
   // Core::Upper

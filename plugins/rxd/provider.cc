@@ -51,6 +51,7 @@ Result<Options> Options::from(const weft_instance *instance) {
   o.close_linger_ns = uint64_t(params.integer("close_linger_ms")) * 1'000'000u;
   o.stock_peers = params.flag("stock_peers");
   o.max_stock_peers = size_t(params.integer("max_stock_peers"));
+  o.libcuda = params.string("libcuda");
   o.max_unnamed_peers = size_t(params.integer("max_unnamed_peers"));
   return o;
 }
@@ -98,6 +99,12 @@ Result<sdk::InfoList> RxdLayer::inner_info(const fi_info &info) const {
 }
 
 Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
+  // Not unasked: it makes a domain look at each address.
+  const uint64_t hmem = query.hints != nullptr ? query.hints->caps & uint64_t(FI_HMEM) : 0;
+  if (hmem != 0) {
+    if (const auto opened = hmem_.open(); !opened)
+      return fail(opened.error().code, "rxd: %s", opened.error().text.c_str());
+  }
   WEFT_TRY(const sdk::InfoList wanted, hints(query.hints));
   WEFT_TRY(const sdk::InfoList found, inner_.getinfo(sdk::inner_query(wanted, query)));
   sdk::InfoList list(instance_->core);
@@ -120,6 +127,7 @@ Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
                     .rma_iov_limit = kMaxVectors,
                     .persistent = true},
                    query);
+    for (uint64_t *caps : {&info->caps, &info->tx_attr->caps, &info->rx_attr->caps}) *caps |= hmem;
     fi_ep_attr &ep = *info->ep_attr;
     ep.msg_prefix_size = 0;
     // No address space holds more than kMaxMessageSize. The last two apply to the orders that were

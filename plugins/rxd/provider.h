@@ -4,6 +4,7 @@
 #ifndef WEFT_PLUGINS_RXD_PROVIDER_H
 #define WEFT_PLUGINS_RXD_PROVIDER_H
 
+#include <weft/sdk/hmem.h>
 #include <weft/sdk/unit.h>
 
 #include <memory>
@@ -43,15 +44,20 @@ class RxdLayer {
   Result<sdk::InfoList> inner_info(const fi_info &info) const;
   const weft_instance *instance() const { return instance_; }
   const Options &options() const { return options_; }
+  sdk::HmemSource &hmem() const { return hmem_; }
 
  private:
   RxdLayer(const weft_instance *instance, sdk::Inner inner, Options options)
-      : instance_(instance), inner_(inner), options_(std::move(options)) {}
+      : instance_(instance),
+        inner_(inner),
+        options_(std::move(options)),
+        hmem_({.cuda = options_.libcuda}) {}
   Result<sdk::InfoList> hints(const fi_info *outer) const;
 
   const weft_instance *instance_;
   const sdk::Inner inner_;
   const Options options_;
+  mutable sdk::HmemSource hmem_;  // opens libraries when somebody asks
 };
 
 }  // namespace weft::rxd

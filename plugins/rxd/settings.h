@@ -70,6 +70,8 @@ inline constexpr weft_param kAll[] = {
                    "peers that talk to us and are not in the address vector; beyond it the peer "
                    "that was idle longest is removed; if none is idle, newcomers must wait",
                    1, 1 << 24),
+    sdk::string_param("libcuda", "libcuda.so.1",
+                      "the driver's library for memory of CUDA devices (FI_HMEM); empty: none"),
 };
 }  // namespace parameters
 
@@ -86,6 +88,7 @@ struct Options {
   bool stock_peers = true;
   size_t max_stock_peers = 1024;
   size_t max_unnamed_peers = 32768;
+  std::string libcuda;
 
   static Result<Options> from(const weft_instance *instance);
 };

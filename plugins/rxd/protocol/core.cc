@@ -85,15 +85,40 @@ void Core::give(TxOp &op) {
   ops_.give(&op);
 }
 
-void Core::own_data(TxOp &op) {
+bool Core::own_data(TxOp &op) {
   uint8_t *to = op.bytes;
   if (op.length > kInlineSize) {
     op.copy = std::make_unique_for_overwrite<uint8_t[]>(op.length);
     to = op.copy.get();
   }
-  gather(to, op.iov, op.count, 0, op.length);
+  if (!sdk::hmem_gather(settings_.hmem, to, op.iov, op.count, 0, op.length)) return false;
   op.iov[0] = {to, size_t(op.length)};
   op.count = op.length != 0 ? 1 : 0;
+  return true;
+}
+
+// The copy is sent at once: the next one takes its place.
+int Core::send_of_devices(Peer &peer, iovec *iov, size_t count) {
+  size_t length = 0;
+  for (size_t i = 0; i < count; ++i) length += iov[i].iov_len;
+  if (staging_.size() < length) staging_.resize(length);
+  if (!sdk::hmem_gather(settings_.hmem, staging_.data(), iov, count, 0, length)) return -FI_EIO;
+  const iovec whole{staging_.data(), length};
+  const int rc = send(peer, &whole, 1);
+  flush();
+  return rc;
+}
+
+bool Core::give_results(const TxOp &op, std::span<const uint8_t> bytes) {
+  const size_t element = sdk::datatype_size(op.datatype);
+  if (settings_.hmem == nullptr) {
+    sdk::ioc_scatter(op.results, op.result_count, element, bytes.data(), bytes.size());
+    return true;
+  }
+  iovec iov[sdk::kIovLimit];
+  for (size_t i = 0; i < op.result_count; ++i)
+    iov[i] = {op.results[i].addr, op.results[i].count * element};
+  return sdk::hmem_scatter(settings_.hmem, iov, op.result_count, 0, bytes.data(), bytes.size());
 }
 
 void Core::end(TxOp &op, int err) {
@@ -199,8 +224,9 @@ uint16_t Core::write_to(std::span<const RmaVector> vectors, uint64_t offset,
   iovec iov[kMaxPieces];
   const ssize_t count = resolve(vectors, FI_REMOTE_WRITE, offset, bytes.size(), iov, kMaxPieces);
   if (count < 0) return uint16_t(-count);
-  scatter(iov, size_t(count), 0, bytes.data(), bytes.size());
-  return 0;
+  return sdk::hmem_scatter(settings_.hmem, iov, size_t(count), 0, bytes.data(), bytes.size())
+             ? uint16_t(0)
+             : uint16_t(FI_EIO);
 }
 
 uint16_t Core::execute(sdk::AtomicKind kind, uint8_t operation, uint8_t datatype,
@@ -231,10 +257,11 @@ uint16_t Core::execute(sdk::AtomicKind kind, uint8_t operation, uint8_t datatype
   }
   size_t at = 0;
   for (size_t i = 0; i < vectors.size(); ++i) {
-    sdk::atomic_execute_v(kind, operation, datatype, iov[i], counts[i],
-                          operands.empty() ? nullptr : operands.data() + at,
+    if (!sdk::hmem_atomic(settings_.hmem, kind, operation, datatype, iov[i], counts[i],
+                          vectors[i].length, operands.empty() ? nullptr : operands.data() + at,
                           compares.empty() ? nullptr : compares.data() + at,
-                          fetches ? result.data() + at : nullptr);
+                          fetches ? result.data() + at : nullptr))
+      return FI_EIO;
     at += vectors[i].length;
   }
   if (access & FI_REMOTE_WRITE) {

@@ -35,6 +35,7 @@
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_CORE_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_CORE_H
 
+#include <weft/sdk/hmem.h>
 #include <weft/sdk/index_table.h>
 #include <weft/sdk/pool.h>
 
@@ -76,6 +77,7 @@ struct Settings {
   bool stock_peers = true;           // answer stock peers, and speak their protocol
   uint32_t handshake_rate = 1000;    // answers per second to peers that have not proven an address
   std::string auth_key;
+  const sdk::Hmem *hmem = nullptr;  // FI_HMEM: buffers may be memory of devices
 };
 
 enum class State : uint8_t {
@@ -171,7 +173,8 @@ class Core {
   TxOp *take();
   void give(TxOp &op);  // takes back an operation that was not started
   // Copies the bytes of op.iov into the operation: the caller may reuse its memory.
-  void own_data(TxOp &op);
+  // False: a device has failed.
+  bool own_data(TxOp &op);
   // Starts the operation toward `index`, whose address is `address`. 0; or -FI_E...: nothing
   // happened, and the operation still belongs to the caller.
   int start(TxOp &op, uint32_t index, const sdk::Address *address);
@@ -241,6 +244,11 @@ class Core {
   // Carrier::send(). All datagrams of one call into the core form a batch: their memory must stay
   // unchanged until the call is over, or until flush(). -FI_EAGAIN as there.
   int send(Peer &peer, const iovec *iov, size_t count);
+  // The same where some of it may be memory of a device. -FI_EIO: the device has failed.
+  int send_of_devices(Peer &peer, iovec *iov, size_t count);
+  const sdk::Hmem *hmem() const { return settings_.hmem; }
+  // The results of an atomic to their places. False: a device has failed.
+  bool give_results(const TxOp &op, std::span<const uint8_t> bytes);
   void flush() {
     if (!unflushed_) return;
     unflushed_ = false;
@@ -395,6 +403,7 @@ class Core {
   size_t by_source_ =
       0;  // peers that may answer in stock's format: sources are read while there are any
   std::vector<uint32_t> free_slots_;
+  std::vector<uint8_t> staging_;  // of send_of_devices()
   std::unordered_map<sdk::Address, Peer *, sdk::AddressHash> by_address_;
   sdk::IndexTable<Peer> by_index_;
   std::vector<Peer *> idle_, blocked_, losing_, turn_;

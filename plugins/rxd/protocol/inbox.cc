@@ -16,12 +16,16 @@ bool Inbox::whole(Peer &peer, const sdk::Message &message, std::span<const uint8
   m = nullptr;
   if (sdk::Receive *r = receiver.match(message)) {
     const size_t n = std::min<size_t>(payload.size(), r->length);
-    if (r->count == 1 && n > 0) {  // memcpy must not get a null pointer, not even for 0 bytes
+    int err = 0;
+    if (core_.hmem() != nullptr) {
+      if (!sdk::hmem_scatter(core_.hmem(), r->iov, r->count, 0, payload.data(), n)) err = FI_EIO;
+    } else if (r->count == 1 &&
+               n > 0) {  // memcpy must not get a null pointer, not even for 0 bytes
       std::memcpy(r->iov[0].iov_base, payload.data(), n);
     } else {
       scatter(r->iov, r->count, 0, payload.data(), n);
     }
-    receiver.complete(*r, message, n, 0);
+    receiver.complete(*r, message, n, err);
     return true;
   }
   m = messages_.take();
@@ -128,9 +132,10 @@ bool Inbox::place(Incoming &m, uint64_t offset, std::span<const uint8_t> bytes) 
   if (!bytes.empty() && !m.discarded) {
     if (m.receive != nullptr) {
       const sdk::Receive &r = *m.receive;
-      if (offset < r.length)
-        scatter(r.iov, r.count, offset, bytes.data(),
-                std::min<uint64_t>(bytes.size(), r.length - offset));
+      if (offset < r.length &&
+          !sdk::hmem_scatter(core_.hmem(), r.iov, r.count, offset, bytes.data(),
+                             std::min<uint64_t>(bytes.size(), r.length - offset)))
+        m.err = FI_EIO;
     } else {
       if (!make_room(m, offset + bytes.size())) return false;
       core_.counters().saved_bytes.add_alone(bytes.size());
@@ -159,6 +164,7 @@ void Inbox::finish(Incoming &m, int err) {
     m.err = err;
     return;
   }
+  if (err == 0) err = m.err;  // a device has failed
   sdk::Receive *r = m.receive;
   const sdk::Message message = m.message;
   const auto received =
@@ -189,7 +195,7 @@ bool Inbox::deliver(Incoming &m) {
   if (m.room != 0 && m.err == 0) {
     const sdk::Receive &r = *m.receive;
     const uint64_t n = std::min({m.room, m.message.length, uint64_t(r.length)});
-    if (n != 0) scatter(r.iov, r.count, 0, m.kept, n);
+    if (n != 0 && !sdk::hmem_scatter(core_.hmem(), r.iov, r.count, 0, m.kept, n)) m.err = FI_EIO;
   }
   bytes_ -= m.charged;
   m.charged = 0;

@@ -340,10 +340,10 @@ StockConversation::Verdict StockConversation::take_answer(const stock::Packet &p
     return Verdict::kTaken;
   }
   if (op->kind == TxOp::Kind::kAtomic) {
-    sdk::ioc_scatter(op->results, op->result_count, sdk::datatype_size(op->datatype),
-                     p.payload.data(), p.payload.size());
-  } else {
-    scatter(op->iov, op->count, op->received, p.payload.data(), p.payload.size());
+    if (!core_.give_results(*op, p.payload)) op->status = FI_EIO;
+  } else if (!sdk::hmem_scatter(core_.hmem(), op->iov, op->count, op->received, p.payload.data(),
+                                p.payload.size())) {
+    op->status = FI_EIO;
   }
   op->received += p.payload.size();
   if (op->received == size) {

@@ -267,7 +267,9 @@ int StockConversation::transmit(Item &item, uint64_t number,
   }
   p.sequence = number;
   iov[0] = {header.data(), stock::encode(p, header)};
-  const int rc = core_.send(peer_, iov, count);
+  const int rc = item.answer != nullptr && core_.hmem() != nullptr
+                     ? core_.send_of_devices(peer_, iov, count)
+                     : core_.send(peer_, iov, count);
   return rc == -FI_EAGAIN ? rc : 0;  // a packet that cannot be sent counts as lost
 }
 

@@ -28,11 +28,10 @@ bool WeftConversation::take_result(const wire::ResultFrame &f, std::span<const u
   if (f.status == 0) {
     const uint64_t length = total_of(op->vectors, op->vector_count);
     if (payload.size() != length) return fail("the result of an atomic with the wrong length");
-    sdk::ioc_scatter(op->results, op->result_count, sdk::datatype_size(op->datatype),
-                     payload.data(), payload.size());
+    if (!core_.give_results(*op, payload)) op->status = FI_EIO;
   }
   op->answered = true;
-  op->status = f.status;
+  if (op->status == 0) op->status = f.status;
   settle(*op);
   return true;
 }
@@ -70,8 +69,9 @@ bool WeftConversation::take_write(const wire::WriteFrame &f, const wire::VectorV
     const ssize_t found =
         core_.resolve({vectors, count}, FI_REMOTE_WRITE, 0, length, iov, kMaxPieces);
     status = found < 0 ? uint16_t(-found) : uint16_t(0);
-    if (found >= 0 && !payload.empty())
-      scatter(iov, size_t(found), 0, payload.data(), payload.size());
+    if (found >= 0 && !payload.empty() &&
+        !sdk::hmem_scatter(core_.hmem(), iov, size_t(found), 0, payload.data(), payload.size()))
+      status = FI_EIO;
   }
   if (status != 0) return owe(f.id, status);
   if (payload.size() == length) {

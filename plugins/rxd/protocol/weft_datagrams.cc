@@ -65,12 +65,21 @@ int WeftConversation::transmit(OutPacket &p, uint64_t number, uint64_t now, bool
   w.header(h);
   if (acknowledges) w.acknowledgement(ack);
   iov[0] = {start, w.size() + p.used};
+  std::vector<uint8_t> copy;  // of memory of a device, which no code may look at
+  if (p.answer != nullptr && core_.hmem() != nullptr && count > 1) {
+    copy.resize(p.length);
+    if (!sdk::hmem_gather(core_.hmem(), copy.data(), iov + 1, count - 1, 0, p.length))
+      return -FI_EIO;
+    iov[1] = {copy.data(), copy.size()};
+    count = 2;
+  }
   if (checksum_) wire::set_checksum(start, wire::checksum({iov, count}));
   if (authentic_) {
     wire::mac(*key_, {iov, count}, uint32_t(number >> 32), p.mac);
     iov[count++] = {p.mac, sizeof p.mac};
   }
   const int rc = core_.send(peer_, iov, count);
+  if (!copy.empty()) core_.flush();  // while it is there
   if (acknowledges && rc != -FI_EAGAIN) {
     channel_.acknowledged();
     tell_credit_ = false;

@@ -155,7 +155,9 @@ bool WeftConversation::take_payload(const wire::DataFrame &f, std::span<const ui
     if (op->answered) return true;
     if (f.offset > op->length || payload.size() > op->length - f.offset)
       return fail("more data than were requested");
-    scatter(op->iov, op->count, f.offset, payload.data(), payload.size());
+    if (!sdk::hmem_scatter(core_.hmem(), op->iov, op->count, f.offset, payload.data(),
+                           payload.size()))
+      op->status = FI_EIO;
     op->received += payload.size();
     if (op->received >= op->length) {
       op->answered = true;

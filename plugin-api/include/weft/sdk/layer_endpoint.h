@@ -239,7 +239,8 @@ class LayerEndpoint : public Object<E, fid_ep>,
   }
 
   // Starts an operation toward the peer of the request: fill(op) adds the protocol's members to
-  // those that every operation has, and says 0 or -FI_E... 0, or -FI_E...: nothing happened.
+  // those that every operation has, and says 0, -FI_E..., or 1: it has reported the operation, which
+  // has failed. 0, or -FI_E...: nothing happened.
   template <class Request, class Fill>
   ssize_t launch(const Request &request, Fill fill) {
     if (tx().is_full()) return -FI_EAGAIN;
@@ -267,7 +268,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
     }
     if (filled != 0) {
       core_->give(*op);
-      return filled;
+      return std::min<ssize_t>(filled, 0);
     }
     const OrderKind kind = kind_of(request);
     if (keeper_.must_wait(index, kind)) op->fence = true;
