@@ -113,6 +113,21 @@ struct Operation : SendItem {
     if (!is_short && inject) add(copied, bytes);
     return 0;
   }
+  // The same for a message that stays here until its header is another one: nothing is copied behind
+  // the header.
+  int place_apart(const iovec *iov, size_t vectors, uint64_t bytes, bool inject,
+                  const sdk::Hmem *hmem) {
+    if (hmem != nullptr && !hmem->holds(iov, vectors)) return -FI_EFAULT;
+    if (!inject) {
+      for (size_t i = 0; i < vectors; ++i) add(iov[i].iov_base, iov[i].iov_len);
+      return 0;
+    }
+    copied = static_cast<char *>(std::malloc(bytes + 1));
+    if (copied == nullptr) return -FI_ENOMEM;
+    if (!sdk::hmem_gather(hmem, copied, iov, vectors, 0, bytes)) return -FI_EFAULT;
+    add(copied, bytes);
+    return 0;
+  }
   // Fills in a remote access and encodes its frame. 0, or -FI_E...
   int prepare(const sdk::RmaRequest &r, ByteOrder order, const sdk::Hmem *hmem) {
     FrameHeader header;

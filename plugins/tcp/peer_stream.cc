@@ -35,6 +35,8 @@ sdk::Pool<Operation> &PeerStream::control_ops() {
 }
 
 void PeerStream::launch(RdmOperation &op) {
+  if (op.match && !may_match(op)) [[unlikely]]
+    return ep_.finish(op, FI_EOPNOTSUPP);
   last_used_ = engine_.rounds();
   start(op, op.length, op.more, op.report);
   if (open_ && stalled() && is_urgent()) ep_.look_again();
@@ -65,6 +67,7 @@ void PeerStream::complete(Operation &op, int error) {
   auto &rdm = static_cast<RdmOperation &>(op);
   if (rdm.stage != RdmOperation::kWhole && rdm.number != 0) {
     announced_[rdm.number - 1u] = nullptr;
+    if (rdm.match) --matching_;
     free_numbers_.push_back(rdm.number);
     if (open_ && error == 0 && !held_.empty()) release_held();
   }
@@ -80,7 +83,10 @@ bool PeerStream::may_send_unasked(uint64_t length) const {
 // needed. False: it must wait.
 bool PeerStream::prepare(Operation &base) {
   auto &op = static_cast<RdmOperation &>(base);
-  if (!op.tagged || op.stage != RdmOperation::kWhole || op.copied != nullptr) return true;
+  if (op.match) return op.stage != RdmOperation::kWhole || announce(op);
+  // Accesses that must stay behind messages stay behind those that wait for their receives.
+  if (!op.tagged) return matching_ == 0 || op.kind == Operation::kSend || ep_.announces();
+  if (op.stage != RdmOperation::kWhole || op.copied != nullptr) return true;
   if (may_send_unasked(op.length)) {
     if (op.length <= kSentUnasked || !sends_long_) return true;
     // A queued message can no longer become an announcement if the peer says that it has no room,
@@ -90,6 +96,12 @@ bool PeerStream::prepare(Operation &base) {
     op.stage = RdmOperation::kLong;
     return true;
   }
+  return announce(op);
+}
+
+// False: it must wait for a number.
+bool PeerStream::announce(RdmOperation &op) {
+  if (op.match && has_many_matching()) return false;
   if (free_numbers_.empty()) {
     if (announced_.size() == kSlots) return false;  // until one of them has ended
     announced_.push_back(nullptr);
@@ -108,6 +120,10 @@ bool PeerStream::prepare(Operation &base) {
   header.op = Op::kReadyToSend;
   header.op_data = op.number;
   header.flags = op.wire_flags;
+  if (op.match) {
+    ++matching_;
+    if (terms_.announces_any) header.flags |= kFlagMatch | (op.tagged ? 0 : kFlagUntagged);
+  }
   header.data = op.data;
   header.tag = op.tag;
   header.rendezvous_length = op.length;
@@ -215,7 +231,7 @@ void PeerStream::look_whether_it_can_end() {
 }
 
 sdk::Message PeerStream::message_of(const FrameHeader &header) const {
-  return {.tagged = header.op != Op::kMessage,
+  return {.tagged = header.op != Op::kMessage && !(header.flags & kFlagUntagged),
           .has_data = header.has_data(),
           .source = peer_.source,
           .tag = header.tag,
@@ -266,6 +282,8 @@ void PeerStream::end_message(const FrameHeader &header) {
 }
 
 Verdict PeerStream::take_announcement(const FrameHeader &header) {
+  if (header.flags & (kFlagMatch | kFlagUntagged) && !terms_.announces_any)
+    return refuse("announces a message in a way that was not agreed");
   const size_t slot = header.op_data - 1u;
   if (slot < expected_.size() && expected_[slot].used)
     return refuse("announces two messages by one number");
@@ -304,7 +322,7 @@ void PeerStream::end_announcement(const FrameHeader &header) {
   unanswered_ = saved;
   ++unanswered_count_;
   ep_.receiver().save(*saved);
-  if (unanswered_count_ > kFetchFrom) fetch(*saved);
+  if (unanswered_count_ > kFetchFrom && !(header.flags & kFlagMatch)) fetch(*saved);
 }
 
 void PeerStream::unlink(Saved &saved) {

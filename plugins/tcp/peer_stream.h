@@ -42,6 +42,7 @@ struct RdmOperation final : Operation {
   uint8_t number = 0;  // of the rendezvous
   bool tagged = false;
   bool more = false;
+  bool match = false;  // FI_MATCH_COMPLETE: announced, whatever its length
   uint16_t wire_flags = 0;
   uint64_t tag = 0, data = 0;
 };
@@ -85,6 +86,8 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   // Tells the peer when we have no more room for its long messages, or have room again.
   void say_whether_full();
   bool has_share() const { return has_share_; }
+  // Messages with FI_MATCH_COMPLETE wait for their receives, and hardly a number is left for others.
+  bool has_many_matching() const { return matching_ >= kMostMatching; }
   // Nothing is in flight in either direction.
   bool is_idle() const;
   bool drains() const { return open_ && !output_empty(); }
@@ -131,6 +134,7 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
  private:
   static constexpr size_t kSlots = kMaxRendezvous;
   static constexpr size_t kFetchFrom = kSlots / 2;  // announcements without a receive
+  static constexpr size_t kMostMatching = 192;      // of kSlots
   // A message that the peer announced.
   struct Expected {
     bool used = false;
@@ -158,6 +162,10 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   bool may_fill() const;
   void look_whether_it_can_end();
   bool may_send_unasked(uint64_t length) const;
+  bool may_match(const RdmOperation &op) const {
+    return terms_.kind == EndpointKind::kRdm1 && (op.tagged || terms_.announces_any);
+  }
+  bool announce(RdmOperation &op);
   void ask(uint8_t number);
   bool clear(uint8_t context);
   void unlink(Saved &announced);
@@ -183,6 +191,7 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   bool starved_ = false;  // there is no room for the rest of the payload
   sdk::Message last_message_;
 
+  size_t matching_ = 0;                    // of announced_: RdmOperation::match
   std::vector<RdmOperation *> announced_;  // ours, by number - 1
   std::vector<uint8_t> free_numbers_;
   std::vector<Expected> expected_;  // the peer's, by number - 1

@@ -45,8 +45,7 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
                          (costly & (asked_tx.msg_order | asked_rx.msg_order));
 
   fi_tx_attr &tx = *info->tx_attr;
-  tx.op_flags = FI_COMPLETION | FI_INJECT |
-                (connected ? kLevelFlags : kLevelFlags & ~uint64_t(FI_MATCH_COMPLETE));
+  tx.op_flags = FI_COMPLETION | FI_INJECT | kLevelFlags;
   tx.msg_order = order;
   tx.comp_order = FI_ORDER_NONE;  // sends posted after a read may complete before it
   tx.inject_size = connected ? kInjectSize

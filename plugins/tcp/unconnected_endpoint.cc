@@ -88,7 +88,7 @@ Counters &UnconnectedEndpoint::counters() {
 }
 
 RdmHello UnconnectedEndpoint::hello(uint16_t port) const {
-  return {.features = kSaysWhenFull, .port = port, .process = process_};
+  return {.features = kSaysWhenFull | kAnnouncesAny, .port = port, .process = process_};
 }
 
 int UnconnectedEndpoint::setname(void *addr, size_t len) {
@@ -257,6 +257,7 @@ RdmOperation *UnconnectedEndpoint::take_operation() {
   }
   op->stage = RdmOperation::kWhole;
   op->rendezvous = false;
+  op->match = false;
   op->number = 0;
   op->pin_count = 0;
   op->result_count = 0;
@@ -267,6 +268,8 @@ ssize_t UnconnectedEndpoint::start(const sdk::SendRequest &r) {
   const uint32_t index = av()->peer_of(r.dest);
   if (index == sdk::Av::kNone) return -FI_EINVAL;
   Peer *peer = peer_at(index);
+  const bool matches = (r.flags & FI_MATCH_COMPLETE) != 0;
+  if (matches && peer->stream != nullptr && peer->stream->has_many_matching()) return -FI_EAGAIN;
   keeper_.make_room(index);
   RdmOperation *op = take_operation();
   if (op == nullptr) return -FI_EAGAIN;
@@ -292,7 +295,11 @@ ssize_t UnconnectedEndpoint::start(const sdk::SendRequest &r) {
   op->fence = r.flags & FI_FENCE || keeper_.must_wait(index, sdk::OrderKind::kSend);
   op->more = r.flags & FI_MORE;
   op->set_header(header, peer->stream != nullptr ? peer->stream->order() : ByteOrder::kNative);
-  if (const int rc = op->place(r.iov, r.count, r.length, r.flags & FI_INJECT, tcp_domain_.hmem());
+  op->match = matches;
+  const bool inject = (r.flags & FI_INJECT) != 0;
+  const sdk::Hmem *const hmem = tcp_domain_.hmem();
+  if (const int rc = matches ? op->place_apart(r.iov, r.count, r.length, inject, hmem)
+                             : op->place(r.iov, r.count, r.length, inject, hmem);
       rc != 0) {
     op->drop_copy();
     tx_ops_.give(op);

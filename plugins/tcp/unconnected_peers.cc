@@ -232,7 +232,7 @@ void UnconnectedEndpoint::accept(int fd, const ConnectReader &request, const Rdm
                                  Peer &peer, bool second) {
   RdmHello answer = this->hello(hello.port);
   answer.version = answer_to(hello.version);
-  answer.features = hello.features & kSaysWhenFull ? kSaysWhenFullToo : 0;
+  answer.features = features_of_answer(hello.features);
   std::array<uint8_t, kMaxConnectSize> message;
   const size_t n = encode_connect(ConnectType::kAccept, encode_hello(answer), message);
   if (::send(fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n)) {

@@ -270,6 +270,51 @@ TEST(RdmCompletion, AMatchWaitsForTheReceive) {
   }
 }
 
+// More messages than a protocol has numbers for wait for their receives; another message passes.
+TEST(RdmCompletion, ManyMatchesWait) {
+  covers("FI_MATCH_COMPLETE");
+  Options options;
+  options.tx_op_flags = FI_MATCH_COMPLETE;
+  if (!find_info(options)) GTEST_SKIP() << "no FI_MATCH_COMPLETE";
+  options.tx_op_flags = 0;
+  Net net(2, options);
+  net.exchange(0, 1);
+  constexpr size_t kMany = 400;
+  std::vector<uint64_t> out(kMany), in(kMany);
+  size_t posted = 0;
+  const auto post = [&] {
+    for (; posted < kMany; ++posted) {
+      out[posted] = posted;
+      const iovec iov{&out[posted], 8};
+      fi_msg_tagged message{};
+      message.msg_iov = &iov;
+      message.iov_count = 1;
+      message.addr = net.at(0, 1);
+      message.tag = 1000 + posted;
+      const ssize_t rc = fi_tsendmsg(net[0].ep, &message, FI_MATCH_COMPLETE | FI_COMPLETION);
+      if (rc == -FI_EAGAIN) break;
+      must(rc);
+    }
+  };
+  post();
+  EXPECT_GE(posted, 100u);
+  net.settle();
+  EXPECT_FALSE(poll(net[0].tx_cq).has_value());
+  net.exchange(0, 1, 200000, 5);
+  // The receives come in another order than the messages.
+  for (size_t done = 0; done < kMany;) {
+    const size_t from = done, to = std::min(posted, from + 100);
+    for (size_t i = to; i > from; --i)
+      must(fi_trecv(net[1].ep, &in[i - 1], 8, nullptr, FI_ADDR_UNSPEC, 1000 + i - 1, 0, nullptr));
+    for (; done < to; ++done) {
+      EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
+      EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+    }
+    post();
+  }
+  EXPECT_EQ(in, out);
+}
+
 // FI_FENCE: begins when what was sent to the same peer before is complete, and holds nothing to
 // another peer.
 TEST(RdmCompletion, AFenceWaitsForWhatWasSentBefore) {

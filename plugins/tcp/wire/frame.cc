@@ -29,9 +29,10 @@ constexpr std::array<OpRule, 8> kRules = {{
     {kAll, 0, 0, true, false, false},                                             // kReadRequest
     {kAll, 0, 0, false, true, false},                                             // kReadResponse
     {kAll, kFlagRemoteData | kFlagDelivery | kFlagCommit, 0, true, true, false},  // kWrite
-    {kRdm1Only, kFlagRemoteData | kFlagDelivery, 2, false, false, true},          // kReadyToSend
-    {kRdm1Only, 0, 0, false, false, true},                                        // kClearToSend
-    {kRdm1Only, kFlagRemoteData | kFlagDelivery, 0, false, true, true},           // kRendezvousData
+    {kRdm1Only, kFlagRemoteData | kFlagDelivery | kFlagMatch | kFlagUntagged, 2, false, false,
+     true},                                                              // kReadyToSend
+    {kRdm1Only, 0, 0, false, false, true},                               // kClearToSend
+    {kRdm1Only, kFlagRemoteData | kFlagDelivery, 0, false, true, true},  // kRendezvousData
 }};
 
 // Rendezvous data repeats the flags of its ready-to-send, which carried the remote CQ data.

@@ -46,6 +46,9 @@ static_assert(kMaxHeaderSize == 120);
 inline constexpr uint16_t kFlagRemoteData = 0x0001;  // 8 bytes of remote CQ data in the header
 inline constexpr uint16_t kFlagDelivery = 0x0004;    // acknowledge when the payload is in place
 inline constexpr uint16_t kFlagCommit = 0x0008;      // acknowledge when it is persistent
+// Of kReadyToSend between weft endpoints (kAnnouncesAny): the message stays with the sender until it
+// has a receive; it has no tag.
+inline constexpr uint16_t kFlagMatch = 0x0010, kFlagUntagged = 0x0020;
 inline constexpr uint16_t kFlagTagged = 0x0080;  // EndpointKind::kMsgTagged only: op 0 has a tag
 
 inline constexpr uint8_t kOpDataAck = 2;        // op_data that makes a message an acknowledgement

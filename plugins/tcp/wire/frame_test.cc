@@ -303,7 +303,7 @@ TEST(Frame, HeaderSizeMustFitTheOp) {
 }
 
 TEST(Frame, FlagsByOp) {
-  const uint16_t known[] = {0x5, 0x5, 0, 0xffff, 0xd, 0x5, 0, 0x5};
+  const uint16_t known[] = {0x5, 0x5, 0, 0xffff, 0xd, 0x35, 0, 0x5};
   for (uint8_t op = 0; op < 8; ++op) {
     for (int bit = 0; bit < 16; ++bit) {
       const auto flag = static_cast<uint16_t>(1u << bit);

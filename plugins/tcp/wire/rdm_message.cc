@@ -47,10 +47,18 @@ EndpointKind kind_of_answer(uint8_t answered) noexcept {
   return answered == (kRdmVersion | kAnsweredBit) ? EndpointKind::kRdm1 : EndpointKind::kRdm0;
 }
 
+uint8_t features_of_answer(uint8_t requested) noexcept {
+  return uint8_t((requested & kSaysWhenFull ? kSaysWhenFullToo : 0) |
+                 (requested & kAnnouncesAny ? kAnnouncesAnyToo : 0));
+}
+
 Terms terms_of(ByteOrder order, uint8_t answered, uint8_t features) noexcept {
   const EndpointKind kind = kind_of_answer(answered);
-  const bool agreed = (features & (kSaysWhenFull | kSaysWhenFullToo)) == kSaysWhenFullToo;
-  return {order, kind, kind == EndpointKind::kRdm1 && agreed};
+  const auto agreed = [&](uint8_t asked, uint8_t answer) {
+    return kind == EndpointKind::kRdm1 && (features & (asked | answer)) == answer;
+  };
+  return {order, kind, agreed(kSaysWhenFull, kSaysWhenFullToo),
+          agreed(kAnnouncesAny, kAnnouncesAnyToo)};
 }
 
 }  // namespace weft::tcp

@@ -41,6 +41,9 @@ inline constexpr uint8_t kCannotBeCalled = 0x01;  // feature: "do not connect to
 // the other side. Two bits, because some peers echo bits that they do not know.
 inline constexpr uint8_t kSaysWhenFull = 0x80, kSaysWhenFullToo = 0x40;
 
+// The same for announcements with kFlagMatch and kFlagUntagged.
+inline constexpr uint8_t kAnnouncesAny = 0x20, kAnnouncesAnyToo = 0x10;
+
 struct RdmHello {
   uint8_t version = 0;   // request: the sender's highest; accept: see answer_to()
   uint8_t features = 0;  // kCannotBeCalled: of peers since libfabric 2.2; kSaysWhenFull
@@ -71,7 +74,10 @@ struct Terms {
   ByteOrder order = ByteOrder::kNative;
   EndpointKind kind = EndpointKind::kRdm0;
   bool says_when_full = false;  // agreed: see kSaysWhenFull
+  bool announces_any = false;   // the same: see kAnnouncesAny
 };
+// The features of the answer to a request with these.
+uint8_t features_of_answer(uint8_t requested) noexcept;
 // From the version and the features of the answer.
 Terms terms_of(ByteOrder order, uint8_t answered, uint8_t features) noexcept;
 
