@@ -28,12 +28,17 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   const auto settings = sdk::DomainSettings::of(
       info, fabric.api_version(), fabric.settings().tx_size + fabric.settings().rx_size,
       sdk::MrTable::Mode::of(info.domain_attr->mr_mode));
+  std::shared_ptr<const sdk::Hmem> hmem;
+  if (settings.hmem) {
+    WEFT_TRY(hmem, fabric.hmem().open());
+  }
   Domain *domain = nullptr;
   try {
     domain = new Domain(fabric, settings, info, context);
   } catch (const std::bad_alloc &) {
     return fail(FI_ENOMEM, "no memory for a domain");
   }
+  domain->set_hmem(std::move(hmem));
   if (auto started = start(*domain, info, fabric.base()); !started) {
     delete domain;
     return tl::unexpected(std::move(started).error());

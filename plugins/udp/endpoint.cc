@@ -102,6 +102,33 @@ ssize_t Endpoint::refuse(const sdk::SendRequest &r, ssize_t error) {
 }
 
 ssize_t Endpoint::start(const sdk::SendRequest &r) {
+  return udp_domain_.hmem() == nullptr || !is_devices(r.iov, r.count) ? send_datagram(r)
+                                                                      : send_from_device(r);
+}
+
+bool Endpoint::is_devices(const iovec *iov, size_t count) const {
+  const sdk::Hmem *const hmem = udp_domain_.hmem();
+  return std::any_of(iov, iov + count, [hmem](const iovec &one) {
+    return bool(hmem->find(one.iov_base, one.iov_len));
+  });
+}
+
+// What waits for more datagrams is copied (FI_INJECT).
+ssize_t Endpoint::send_from_device(const sdk::SendRequest &r) {
+  const sdk::Hmem *const hmem = udp_domain_.hmem();
+  if (!hmem->holds(r.iov, r.count)) return refuse(r, -FI_EFAULT);
+  staging_.resize(r.length);
+  if (!sdk::hmem_gather(hmem, staging_.data(), r.iov, r.count, 0, r.length))
+    return refuse(r, -FI_EIO);
+  sdk::SendRequest staged = r;
+  const iovec whole{staging_.data(), staging_.size()};
+  staged.iov = &whole;
+  staged.count = 1;
+  staged.flags |= FI_INJECT;
+  return send_datagram(staged);
+}
+
+ssize_t Endpoint::send_datagram(const sdk::SendRequest &r) {
   if (r.flags & FI_REMOTE_CQ_DATA) return refuse(r, -FI_EOPNOTSUPP);
   if (r.report && tx_.is_full()) return refuse(r, -FI_EAGAIN);
   const bool more = r.flags & FI_MORE;
@@ -197,7 +224,9 @@ ssize_t Endpoint::start(const sdk::RecvRequest &r) {
   if (r.flags & ~kRecvFlags) return -FI_EBADFLAGS;
   for (size_t i = 0; i < r.count && i < sdk::kIovLimit && r.iov != nullptr; ++i)
     if (r.iov[i].iov_base == nullptr && r.iov[i].iov_len != 0) return -FI_EINVAL;
-  const ssize_t rc = queue_.post(r.iov, r.count, r.context, r.flags);
+  const bool to_device = udp_domain_.hmem() != nullptr && is_devices(r.iov, r.count);
+  const ssize_t rc =
+      to_device ? post_to_device(r) : queue_.post(r.iov, r.count, r.context, r.flags);
   if (rc != 0) return rc;
   inlet_.on_posted();
   for (Group *group : groups_)
@@ -205,17 +234,49 @@ ssize_t Endpoint::start(const sdk::RecvRequest &r) {
   return 0;
 }
 
+// A datagram comes to memory of the host, as long as the longest one.
+ssize_t Endpoint::post_to_device(const sdk::RecvRequest &r) {
+  constexpr size_t kLongest = 65536;
+  if (r.count > sdk::kIovLimit) return -FI_EINVAL;
+  Shadow shadow{.count = r.count};
+  size_t length = 0;
+  for (size_t i = 0; i < r.count; ++i) {
+    shadow.iov[i] = r.iov[i];
+    length += std::min(r.iov[i].iov_len, kLongest);
+  }
+  length = std::min(length, kLongest);
+  shadow.bytes.reset(new (std::nothrow) uint8_t[length]);
+  if (shadow.bytes == nullptr) return -FI_ENOMEM;
+  const iovec host{shadow.bytes.get(), length};
+  const auto [place, is_new] = shadows_.emplace(host.iov_base, std::move(shadow));
+  const ssize_t rc = queue_.post(&host, 1, r.context, r.flags);
+  if (rc != 0) shadows_.erase(place);
+  return rc;
+}
+
+bool Endpoint::leave_shadow(const sdk::PostedRecv &r, size_t placed) {
+  if (shadows_.empty() || r.count == 0) return true;
+  const auto found = shadows_.find(r.iov[0].iov_base);
+  if (found == shadows_.end()) return true;
+  const Shadow &shadow = found->second;
+  const bool good = sdk::hmem_scatter(udp_domain_.hmem(), shadow.iov, shadow.count, 0,
+                                      shadow.bytes.get(), placed);
+  shadows_.erase(found);
+  return good;
+}
+
 void Endpoint::on_received(sdk::PostedRecv &r, size_t placed, size_t length, uint32_t index,
                            const sdk::SockAddr &source) {
   constexpr uint64_t kFlags = FI_RECV | FI_MSG;
   const bool nameless = index == sdk::Av::kNone && caps() & FI_SOURCE_ERR;
-  const int error = placed < length ? FI_ETRUNC : nameless ? FI_EADDRNOTAVAIL : 0;
+  const bool broken = !leave_shadow(r, placed);
+  const int error = broken ? FI_EIO : placed < length ? FI_ETRUNC : nameless ? FI_EADDRNOTAVAIL : 0;
   const fi_addr_t from =
       caps() & FI_SOURCE && index != sdk::Av::kNone ? av()->reported(index) : FI_ADDR_NOTAVAIL;
   // A datagram of an unknown sender was received: an error entry for the queue, but not an error
   // for the counter.
   if (rx_.cntr != nullptr) {
-    if (placed < length) {
+    if (broken || placed < length) {
       rx_.cntr->add_error();
     } else {
       rx_.cntr->add_events(1, placed);
@@ -246,6 +307,7 @@ ssize_t Endpoint::cancel(void *context) {
   sdk::Guard guard(lock());
   sdk::PostedRecv *r = queue_.remove(context);
   if (r == nullptr) return -FI_ENOENT;
+  leave_shadow(*r, 0);
   rx_.fail(r->context, FI_RECV | FI_MSG, FI_ECANCELED);
   queue_.release(r);
   return 0;

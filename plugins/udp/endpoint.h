@@ -23,7 +23,9 @@
 #include <weft/sdk/recv_queue.h>
 #include <weft/sdk/transfer.h>
 
+#include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "plugins/udp/domain.h"
@@ -146,11 +148,26 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   sdk::SockAddr name_;   // the address bound to; AF_UNSPEC: not yet
   sdk::TxContext tx_;
   sdk::RxContext rx_;
+  ssize_t send_datagram(const sdk::SendRequest &request);
+  ssize_t send_from_device(const sdk::SendRequest &request);
+  bool is_devices(const iovec *iov, size_t count) const;
+  ssize_t post_to_device(const sdk::RecvRequest &request);
+  // Brings the bytes to their places, if those are a device's. False: it has failed.
+  bool leave_shadow(const sdk::PostedRecv &receive, size_t placed);
+
   sdk::RecvQueue queue_;
   Counters counters_;
   const sdk::Stats<Counters>::Part part_;  // of the fabric's
   Inlet inlet_;
   Outlet outlet_;
+  // FI_HMEM: the kernel reads and writes memory of the host only.
+  std::vector<uint8_t> staging_;  // of the send that is under way
+  struct Shadow {
+    std::unique_ptr<uint8_t[]> bytes;  // in place of the receive's vectors
+    iovec iov[sdk::kIovLimit];
+    size_t count;
+  };
+  std::unordered_map<const void *, Shadow> shadows_;  // by their bytes
   std::vector<Group *> groups_;  // by the number in their fi_addr_t; null: free
   bool explained_broadcast_ = false;
   bool tells_unreachable_ = false;

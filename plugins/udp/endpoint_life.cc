@@ -131,14 +131,16 @@ int Endpoint::getopt(int level, int name, void *value, size_t *length) {
     case FI_OPT_RX_SIZE:
     case FI_OPT_MAX_MSG_SIZE:
     case FI_OPT_INJECT_MSG_SIZE:
+    case FI_OPT_FI_HMEM_P2P:
       return get_limit(level, name, value, length);
     default:
       return -FI_ENOPROTOOPT;
   }
 }
 
-int Endpoint::setopt(int, int, const void *, size_t) {
-  return -FI_ENOPROTOOPT;
+int Endpoint::setopt(int level, int name, const void *value, size_t length) {
+  sdk::Guard guard(lock());
+  return set_hmem_option(level, name, value, length);
 }
 
 ssize_t Endpoint::rx_size_left() {

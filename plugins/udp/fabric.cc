@@ -4,23 +4,26 @@
 #include <weft/sdk/ops.h>
 
 #include <new>
+#include <utility>
 
 #include "plugins/udp/domain.h"
 
 namespace weft::udp {
 
-Fabric::Fabric(const weft_instance *instance, const Settings &settings, const fi_fabric_attr &attr,
-               void *context)
+Fabric::Fabric(const weft_instance *instance, const Settings &settings,
+               std::shared_ptr<sdk::HmemSource> hmem, const fi_fabric_attr &attr, void *context)
     : Object(instance, FI_CLASS_FABRIC, context),
       settings_(settings),
+      hmem_(std::move(hmem)),
       api_version_(attr.api_version) {
   sdk::fill_tables(*this);
   c()->api_version = attr.api_version;
 }
 
 Result<fid_fabric *> Fabric::open(const weft_instance *instance, const Settings &settings,
-                                  const fi_fabric_attr &attr, void *context) {
-  Fabric *fabric = new (std::nothrow) Fabric(instance, settings, attr, context);
+                                  std::shared_ptr<sdk::HmemSource> hmem, const fi_fabric_attr &attr,
+                                  void *context) {
+  Fabric *fabric = new (std::nothrow) Fabric(instance, settings, std::move(hmem), attr, context);
   if (fabric == nullptr) return fail(FI_ENOMEM, "no memory for a fabric");
   if (auto published = fabric->publish(nullptr); !published) {
     delete fabric;

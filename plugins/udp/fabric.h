@@ -6,6 +6,7 @@
 #include <rdma/fi_endpoint.h>
 #include <weft/sdk/fabric_ops.h>
 #include <weft/sdk/fid.h>
+#include <weft/sdk/hmem.h>
 
 #include <atomic>
 
@@ -19,9 +20,11 @@ class Domain;
 class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricOps<Fabric, Domain> {
  public:
   static Result<fid_fabric *> open(const weft_instance *instance, const Settings &settings,
+                                   std::shared_ptr<sdk::HmemSource> hmem,
                                    const fi_fabric_attr &attr, void *context);
 
   const Settings &settings() const { return settings_; }
+  sdk::HmemSource &hmem() { return *hmem_; }
   sdk::Stats<Counters> &stats() { return stats_; }
   uint32_t api_version() const { return api_version_; }
   std::atomic<size_t> children{0};
@@ -33,11 +36,12 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricO
   }
 
  private:
-  Fabric(const weft_instance *instance, const Settings &settings, const fi_fabric_attr &attr,
-         void *context);
+  Fabric(const weft_instance *instance, const Settings &settings,
+         std::shared_ptr<sdk::HmemSource> hmem, const fi_fabric_attr &attr, void *context);
   ~Fabric() = default;
 
   const Settings settings_;
+  const std::shared_ptr<sdk::HmemSource> hmem_;
   const uint32_t api_version_;
   sdk::Stats<Counters> stats_;
 };

@@ -40,12 +40,13 @@ Result<std::unique_ptr<UdpProvider>> UdpProvider::create(const weft_instance *in
 Result<void> UdpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
                                    const sdk::GetinfoQuery &query) const {
   const fi_info *hints = query.hints;
+  const uint64_t hmem = hints != nullptr ? hints->caps & uint64_t(FI_HMEM) : 0;
   WEFT_TRY(fi_info *const info, list.add());
   WEFT_CHECK(sdk::fill_software_info(*info, path, query,
                                      {.type = FI_EP_DGRAM,
                                       .version = UdpProvider::info.version,
-                                      .transmit_caps = kTransmitCaps,
-                                      .receive_caps = kReceiveCaps}));
+                                      .transmit_caps = kTransmitCaps | hmem,
+                                      .receive_caps = kReceiveCaps | hmem}));
 
   const size_t carried = largest_datagram(path.source.family(), path.mtu);
   size_t max_msg_size = std::min(carried, kUsualSize);
@@ -80,6 +81,10 @@ Result<sdk::InfoList> UdpProvider::getinfo(const sdk::GetinfoQuery &query) {
     WEFT_CHECK(add_info(list, {"udp", "UDP-IP", sdk::SockAddr::any(AF_INET), {}, 0}, query));
     return list;
   }
+  if (query.hints != nullptr && (query.hints->caps & FI_HMEM) != 0) {
+    if (const auto hmem = hmem_->open(); !hmem)
+      return fail(hmem.error().code, "udp: %s", hmem.error().text.c_str());
+  }
   WEFT_TRY(const std::vector<sdk::IpPath> found,
            sdk::ip_paths(query, {"udp", "UDP-IP", settings_.interfaces}));
   for (const sdk::IpPath &path : found) WEFT_CHECK(add_info(list, path, query));
@@ -90,7 +95,7 @@ Result<sdk::InfoList> UdpProvider::getinfo(const sdk::GetinfoQuery &query) {
 }
 
 Result<fid_fabric *> UdpProvider::fabric(const fi_fabric_attr &attr, void *context) {
-  return Fabric::open(instance_, settings_, attr, context);
+  return Fabric::open(instance_, settings_, hmem_, attr, context);
 }
 
 Result<void> UdpProvider::explain(const sdk::LineSink &line) {

@@ -7,6 +7,7 @@
 #define WEFT_PLUGINS_UDP_PROVIDER_H
 
 #include <rdma/fi_endpoint.h>
+#include <weft/sdk/hmem.h>
 #include <weft/sdk/params.h>
 #include <weft/sdk/paths.h>
 #include <weft/sdk/unit.h>
@@ -45,6 +46,8 @@ inline constexpr weft_param kAll[] = {
     sdk::int_param("multicast_hops", "1", "routers that datagrams to a group may pass", 0, 255),
     sdk::bool_param("offload", "1",
                     "let the kernel cut and join runs of equal datagrams (UDP_SEGMENT, UDP_GRO)"),
+    sdk::string_param("libcuda", "libcuda.so.1",
+                      "the driver's library for memory of CUDA devices (FI_HMEM); empty: none"),
 };
 }  // namespace parameters
 
@@ -69,13 +72,16 @@ class UdpProvider {
 
  private:
   explicit UdpProvider(const weft_instance *instance)
-      : instance_(instance), settings_(Settings::from(instance)) {}
+      : instance_(instance),
+        settings_(Settings::from(instance)),
+        hmem_(std::make_shared<sdk::HmemSource>(sdk::HmemOptions{.cuda = settings_.libcuda})) {}
 
   Result<void> add_info(sdk::InfoList &list, const sdk::IpPath &path,
                         const sdk::GetinfoQuery &query) const;
 
   const weft_instance *instance_;
   const Settings settings_;
+  const std::shared_ptr<sdk::HmemSource> hmem_;
 };
 
 }  // namespace weft::udp

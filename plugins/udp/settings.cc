@@ -17,6 +17,7 @@ Settings Settings::from(const weft_instance *instance) {
   s.sendbuf_size = int(params.size("sendbuf_size"));
   s.multicast_hops = int(params.integer("multicast_hops"));
   s.offload = params.flag("offload");
+  s.libcuda = params.string("libcuda");
   return s;
 }
 

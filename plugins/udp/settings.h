@@ -23,6 +23,7 @@ struct Settings {
   int recvbuf_size = 0, sendbuf_size = 0;  // bytes of SO_RCVBUF, SO_SNDBUF; 0: the kernel's
   int multicast_hops = 1;
   bool offload = true;  // segmentation by the kernel, both ways
+  std::string libcuda;
 
   static Settings from(const weft_instance *instance);
 };
