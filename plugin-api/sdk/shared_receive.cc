@@ -31,10 +31,13 @@ Result<SharedReceiveContext *> SharedReceiveContext::open(DomainContext &domain,
   if (size > offer.max_size)
     return fail(FI_EINVAL, "fi_srx_context: rx_attr.size %zu: at most %zu", size, offer.max_size);
   const uint64_t caps = attr != nullptr && attr->caps != 0 ? attr->caps : offer.caps;
-  if ((caps & ~offer.caps) != 0)
+  // Of regions, and of buffers: those of fi_getinfo's rx_attr have them.
+  const uint64_t known =
+      offer.caps | FI_RMA_PMEM | (domain.devices != nullptr ? uint64_t(FI_HMEM) : 0);
+  if ((caps & ~known) != 0)
     return fail(FI_EINVAL,
                 "fi_srx_context: rx_attr.caps %#llx: of these this provider does not have %#llx",
-                (unsigned long long)caps, (unsigned long long)(caps & ~offer.caps));
+                (unsigned long long)caps, (unsigned long long)(caps & ~known));
   uint64_t op_flags = attr != nullptr ? attr->op_flags : 0;
   fid_peer_srx *owner = nullptr;
   if (op_flags & FI_PEER) {

@@ -36,7 +36,8 @@ Result<SharedReceiveContext *> SharedReceiveContext::open(Domain &domain, const 
   if (op_flags & FI_PEER)
     return fail(FI_EINVAL,
                 "shared receive context: FI_PEER is for unconnected endpoints (FI_EP_RDM) only");
-  if (attr != nullptr && attr->caps & ~kReceiveCaps)
+  if (attr != nullptr &&
+      attr->caps & ~(kReceiveCaps | (domain.hmem() != nullptr ? uint64_t(FI_HMEM) : 0)))
     return fail(FI_EINVAL,
                 "shared receive context: rx_attr.caps %#llx asks for more than this provider has",
                 (unsigned long long)attr->caps);

@@ -447,5 +447,19 @@ TEST_F(RdmSrx, CountersBelongToTheEndpoints) {
   EXPECT_EQ(fi_cntr_read(counters[0]), 0u);
 }
 
+// What fi_getinfo says of receives (rx_attr.caps) is what a context can be opened with.
+TEST(RdmSrxAttributes, ThoseOfFiGetinfoAreTaken) {
+  Options options;
+  options.caps = FI_MSG | FI_TAGGED | FI_RMA;
+  options.shared_receive = true;
+  if (!find_info(options)) GTEST_SKIP() << "no shared receive contexts";
+  Node node(options);
+  EXPECT_NE(node.srx.get(), nullptr);
+  fi_rx_attr attr = *node.info->rx_attr;
+  attr.caps |= FI_MULTICAST;  // is of sends
+  fid_ep *refused = nullptr;
+  EXPECT_EQ(fi_srx_context(node.domain, &attr, &refused, nullptr), -FI_EINVAL);
+}
+
 }  // namespace
 }  // namespace weft::conformance::rdm

@@ -247,7 +247,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
     const uint32_t index = av()->peer_of(request.dest);
     if (index == Av::kNone) return -FI_EINVAL;
     if constexpr (requires { request.iov; }) {
-      const Hmem *const hmem = layer_domain_.hmem();
+      const Hmem *const hmem = core_domain_.devices;
       if (hmem != nullptr && !hmem->holds(request.iov, request.count)) return -FI_EFAULT;
     }
     Operation *op = core_->take();
