@@ -37,6 +37,12 @@ Result<InfoList> inner_hints(const weft_core_services *core, enum fi_ep_type typ
   return list;
 }
 
+void want_classes(const InfoList &inner_hints, const GetinfoQuery &query) {
+  inner_hints.front()->tx_attr->tclass = tx_hints(query.hints).tclass;
+  if (query.hints != nullptr && query.hints->domain_attr != nullptr)
+    inner_hints.front()->domain_attr->tclass = query.hints->domain_attr->tclass;
+}
+
 GetinfoQuery inner_query(const InfoList &hints, const GetinfoQuery &outer) {
   return {.api_version = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION),
           .node = outer.node,

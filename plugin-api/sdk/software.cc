@@ -3,6 +3,7 @@
 #include <rdma/fi_endpoint.h>
 #include <weft/sdk/progress.h>
 #include <weft/sdk/software.h>
+#include <weft/sdk/traffic_class.h>
 
 namespace weft::sdk {
 namespace {
@@ -19,6 +20,7 @@ Result<void> fill_software_info(fi_info &info, const IpPath &path, const Getinfo
   info.tx_attr->caps = offer.transmit_caps;
   info.rx_attr->caps = offer.receive_caps;
   WEFT_CHECK(set_path(info, path, query.hints));
+  WEFT_TRY(info.tx_attr->tclass, offered_class("tx_attr.tclass", tx_hints(query.hints).tclass));
 
   info.ep_attr->type = offer.type;
   info.ep_attr->tx_ctx_cnt = 1;
@@ -26,6 +28,9 @@ Result<void> fill_software_info(fi_info &info, const IpPath &path, const Getinfo
 
   WEFT_CHECK(set_string(info.domain_attr->name, path.domain));
   fill_software_domain(*info.domain_attr, query, offer.mr_mode);
+  if (query.hints != nullptr && query.hints->domain_attr != nullptr)
+    WEFT_TRY(info.domain_attr->tclass,
+             offered_class("domain_attr.tclass", query.hints->domain_attr->tclass));
   info.domain_attr->caps |= (offer.receive_caps & (FI_AV_USER_ID | FI_PEER)) | vectors;
 
   WEFT_CHECK(set_string(info.fabric_attr->name, path.fabric));

@@ -24,7 +24,9 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, const sdk::Address &loca
                      .max_msg_size = kMaxMessageSize,
                      .atomic_size = domain.atomic_limits().write},
                     kNativeOrder, local, context),
-      auth_key_(std::move(auth_key)) {}
+      auth_key_(std::move(auth_key)) {
+  lower_.set_class(sdk::endpoint_class(info, domain.fabric().api_version()));
+}
 
 Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *context) {
   WEFT_TRY(const sdk::Address local, sdk::local_address(info, domain.inner_info()));

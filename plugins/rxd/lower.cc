@@ -64,6 +64,7 @@ Result<void> Lower::open_objects(const sdk::Address &local) {
   sdk::InfoList list(domain_.instance()->core);
   WEFT_TRY(fi_info *const info, list.add_copy(&domain_.inner_info()));
   info->handle = nullptr;
+  info->tx_attr->tclass = tclass_;
   // Datagrams from unknown addresses must arrive like others, not as errors.
   const uint64_t unwanted = FI_SOURCE_ERR | (names_ ? 0 : FI_SOURCE);
   info->caps &= ~unwanted;

@@ -63,6 +63,9 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   Lower(Domain &domain, Upper &upper) : domain_(domain), upper_(upper) {}
   ~Lower() { shut(); }
 
+  // Before open(): the traffic class of the datagrams.
+  void set_class(uint32_t tclass) { tclass_ = tclass; }
+
   // Receives at `local` (port 0: any).
   Result<void> open(const sdk::Address &local);
   void shut();
@@ -143,6 +146,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   sdk::Address name_, reachable_;
   std::vector<sdk::Address> own_;  // addresses of this host, without ports
   uint32_t addr_format_ = FI_SOCKADDR;
+  uint32_t tclass_ = FI_TC_UNSPEC;
   size_t size_ = 0;       // bytes of the largest datagram
   size_t room_ = 0;       // bytes of a buffer: for any datagram that arrives, or to a stock peer
   size_t window_ = 0;     // bytes

@@ -106,6 +106,7 @@ Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
       return fail(opened.error().code, "rxd: %s", opened.error().text.c_str());
   }
   WEFT_TRY(const sdk::InfoList wanted, hints(query.hints));
+  sdk::want_classes(wanted, query);
   WEFT_TRY(const sdk::InfoList found, inner_.getinfo(sdk::inner_query(wanted, query)));
   sdk::InfoList list(instance_->core);
   for (const fi_info *inner = found.front(); inner != nullptr; inner = inner->next) {

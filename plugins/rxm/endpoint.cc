@@ -54,7 +54,9 @@ bool outlives_call(const TxOp &op) {
 Endpoint::Endpoint(Domain &domain, const fi_info &info, const sdk::Address &local, void *context)
     : LayerEndpoint(domain, info, limits_for(domain, domain.fabric().layer().options()),
                     kNativeOrder, local, context),
-      inject_room_(inject_room(domain.inner_info())) {}
+      inject_room_(inject_room(domain.inner_info())) {
+  lower_.set_class(sdk::endpoint_class(info, domain.fabric().api_version()));
+}
 
 Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *context) {
   WEFT_TRY(const sdk::Address local, sdk::local_address(info, domain.inner_info()));

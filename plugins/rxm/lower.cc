@@ -109,6 +109,7 @@ Result<void> Lower::open_objects() {
   cq_wait_ = sdk::InnerWait(&cq_->fid);
   WEFT_TRY(fi_info *const info, active_.add_copy(&domain_.inner_info()));
   info->handle = nullptr;
+  info->tx_attr->tclass = tclass_;
   fi_rx_attr rx = *info->rx_attr;
   set_sizes(*info);
   if (!shares_) return {};
@@ -135,6 +136,7 @@ void Lower::set_sizes(fi_info &info) const {
 Result<void> Lower::listen(const sdk::Address &local) {
   sdk::InfoList passive(domain_.instance()->core);
   WEFT_TRY(fi_info *const info, passive.add_copy(&domain_.inner_info()));
+  info->tx_attr->tclass = tclass_;
   WEFT_CHECK(sdk::set_info_address(info->src_addr, info->src_addrlen, addr_format_, local));
   WEFT_CHECK(sdk::set_address(info->dest_addr, info->dest_addrlen, nullptr, 0));
   if (const int rc = fi_passive_ep(domain_.fabric().inner(), info, &pep_, nullptr); rc != 0)

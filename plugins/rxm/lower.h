@@ -87,6 +87,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   // Opens everything and listens at `local` (port 0: any). `remote_write`, `remote_read`: counters
   // of the application for remote accesses to this endpoint, or null.
   Result<void> open(const sdk::Address &local, sdk::Cntr *remote_write, sdk::Cntr *remote_read);
+  // Before open(): the traffic class of the connections.
+  void set_class(uint32_t tclass) { tclass_ = tclass; }
   // Adds such counters later.
   Result<void> count_remote(sdk::Cntr *remote_write, sdk::Cntr *remote_read);
   void shut();
@@ -175,6 +177,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   Flights flights_;
   sdk::Address local_;
   uint32_t addr_format_ = FI_SOCKADDR;
+  uint32_t tclass_ = FI_TC_UNSPEC;
   size_t inject_limit_ = 0, iov_limit_ = 4;
   bool shares_ = false;
   uint32_t own_receives_ = 0;  // posted per connection, if they are not shared

@@ -167,6 +167,7 @@ Result<sdk::InfoList> RxmLayer::getinfo(const sdk::GetinfoQuery &query) {
   }
   WEFT_TRY(const sdk::InfoList wanted,
            hints(query.hints, hmem ? FI_MSG | FI_RMA | FI_RMA_EVENT | FI_HMEM : 0));
+  sdk::want_classes(wanted, query);
   // A message is delivered when the peer says so, an access when the inner provider does.
   if (query.hints != nullptr && query.hints->caps & FI_RMA)
     wanted.front()->tx_attr->op_flags = sdk::tx_hints(query.hints).op_flags & FI_DELIVERY_COMPLETE;

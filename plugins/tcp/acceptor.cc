@@ -20,7 +20,7 @@ constexpr uint64_t kAcceptPauseNs = 100'000'000;  // after running out of descri
 }  // namespace
 
 Result<void> Acceptor::bind(const sdk::SockAddr &local) {
-  WEFT_TRY(const int fd, open_socket(local.family(), settings_));
+  WEFT_TRY(const int fd, open_socket(local.family(), settings_, dscp_));
   Result<void> bound;
   if (local.port() == 0 && settings_.port_low != 0) {
     // The first free port of the range, which is the one that a firewall lets through.

@@ -70,6 +70,9 @@ class Acceptor final : public sdk::Handler {
 
   // Strangers must prove that they have the key. Call it before listen().
   void set_keys(Keys keys) { keys_ = std::move(keys); }
+  // Before bind(). Accepted sockets inherit it.
+  void set_dscp(uint8_t dscp) { dscp_ = dscp; }
+  uint8_t dscp() const { return dscp_; }
   // Binds the socket; from then on name() is final. A second call moves to another address.
   Result<void> bind(const sdk::SockAddr &local);
   Result<void> listen(int backlog);  // after bind()
@@ -122,6 +125,7 @@ class Acceptor final : public sdk::Handler {
   Client &client_;
   const uint64_t pause_ns_;
   Keys keys_;
+  uint8_t dscp_ = 0;
   uint64_t next_look_ = 0;
   size_t max_strangers_ = 0;
   sdk::SockAddr name_;

@@ -24,7 +24,7 @@ Attempt::~Attempt() {
 Result<void> Attempt::connect() {
   const Settings &settings = peer_.endpoint.settings();
   const std::string to = peer_.address.to_string();
-  WEFT_TRY(const int fd, open_socket(peer_.address.family(), settings));
+  WEFT_TRY(const int fd, open_socket(peer_.address.family(), settings, peer_.endpoint.dscp()));
   // The peer identifies us by the source address, so it must be the endpoint's.
   sdk::SockAddr from = peer_.endpoint.name();
   if (!from.is_any() && from.family() == peer_.address.family()) {

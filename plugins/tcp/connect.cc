@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <weft/sdk/log.h>
+#include <weft/sdk/traffic_class.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -25,8 +26,13 @@ Result<void> Endpoint::start_connect(const sdk::Address &to, std::string_view da
   }
   if (local.family() != peer.family()) bound_.reset();
   int fd = bound_.release();
-  if (fd < 0) {
-    WEFT_TRY(fd, open_socket(peer.family(), domain_.fabric().settings()));
+  if (fd >= 0) {
+    if (auto marked = sdk::set_dscp(fd, peer.family(), dscp_); !marked) {
+      ::close(fd);
+      return marked;
+    }
+  } else {
+    WEFT_TRY(fd, open_socket(peer.family(), domain_.fabric().settings(), dscp_));
     if (local.family() == peer.family() && !(local.is_any() && local.port() == 0)) {
       if (auto bound = bind_socket(fd, local); !bound) {
         ::close(fd);
@@ -161,6 +167,10 @@ void Endpoint::on_deadline() {
 Result<void> Endpoint::start_accept(std::unique_ptr<sdk::ConnectRequest> accepted,
                                     std::string_view data) {
   auto &request = static_cast<ConnectRequest &>(*accepted);
+  // It has the passive endpoint's class.
+  const auto name = socket_name(request.socket.get());
+  const auto marked = sdk::set_dscp(request.socket.get(), name ? name->family() : AF_INET, dscp_);
+  if (!marked && dscp_ != 0) return marked;
   std::array<uint8_t, kMaxConnectSize> message;
   const size_t n = encode_connect(ConnectType::kAccept, bytes_of(data), message);
   if (::send(request.socket.get(), message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n)) {

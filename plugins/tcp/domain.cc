@@ -5,6 +5,7 @@
 #include <weft/sdk/carrier.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
+#include <weft/sdk/traffic_class.h>
 
 #include <new>
 #include <string_view>
@@ -58,6 +59,7 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   }
   WEFT_TRY(const Keys keys, Keys::of(info, nullptr, fabric.settings(), fabric.api_version()));
   Domain *domain = nullptr;
+  WEFT_TRY(const uint8_t dscp, sdk::domain_dscp(info, fabric.api_version()));
   try {
     auto staging =
         hmem != nullptr ? std::make_unique_for_overwrite<uint8_t[]>(kHmemStagingSize) : nullptr;
@@ -69,6 +71,7 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   }
   domain->keys_ = keys;
   if (auto started = start(*domain, info, fabric.base()); !started) {
+  domain->dscp_ = dscp;
     delete domain;
     return tl::unexpected(std::move(started).error());
   }

@@ -47,6 +47,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
 
   Fabric &fabric() { return fabric_; }
   const Keys &keys() const { return keys_; }  // for endpoints without their own
+  uint8_t dscp() const { return dscp_; }      // the same, of domain_attr.tclass
   // Small messages of all endpoints are read into this buffer, many at a time. It is used within
   // one call only.
   uint8_t *staging() { return staging_.get(); }
@@ -76,6 +77,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   const bool is_unconnected_;  // opened for FI_EP_RDM
   const std::string name_;
   Keys keys_;
+  uint8_t dscp_ = 0;
   std::unique_ptr<uint8_t[]> staging_;
   std::unique_ptr<uint8_t[]> hmem_staging_;
   std::vector<Endpoint *> endpoints_;

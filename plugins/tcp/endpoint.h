@@ -194,6 +194,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   sdk::UniqueFd bound_;                    // a passive endpoint's socket, bound to local_
   std::unique_ptr<ConnectReader> answer_;  // active side, while connecting
   Keys keys_;
+  uint8_t dscp_ = 0;
   std::unique_ptr<KeyExchange> exchange_;  // active side, Step::kProof
   std::string connect_data_;
   uint64_t connect_deadline_ = 0;  // 0: none

@@ -5,6 +5,7 @@
 #include <weft/sdk/carrier.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/options.h>
+#include <weft/sdk/traffic_class.h>
 
 #include <algorithm>
 #include <memory>
@@ -24,6 +25,7 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
                                                      [](Endpoint *e) { delete e; });
   WEFT_TRY(ep->keys_, Keys::of(info, &domain.keys(), domain.fabric().settings(),
                                domain.fabric().api_version()));
+  WEFT_TRY(ep->dscp_, sdk::endpoint_dscp(info, domain.fabric().api_version(), domain.dscp()));
   {
     sdk::Guard guard(domain.fabric().engine().lock());
     WEFT_TRY(const sdk::Connections::Named named, ep->find_names(info));

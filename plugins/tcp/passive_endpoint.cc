@@ -3,6 +3,7 @@
 
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
+#include <weft/sdk/traffic_class.h>
 
 #include <algorithm>
 #include <new>
@@ -25,8 +26,13 @@ Result<PassiveEndpoint *> PassiveEndpoint::open(Fabric &fabric, const fi_info &i
                                                 void *context) {
   WEFT_TRY(sdk::PassiveStart start, sdk::PassiveStart::of(fabric.instance()->core, info));
   WEFT_TRY(Keys keys, Keys::of(info, nullptr, fabric.settings(), fabric.api_version()));
+  WEFT_TRY(const uint8_t of_domain, sdk::domain_dscp(info, fabric.api_version()));
+  WEFT_TRY(const uint8_t dscp, sdk::endpoint_dscp(info, fabric.api_version(), of_domain));
   auto *const pep = new (std::nothrow) PassiveEndpoint(fabric, std::move(start), context);
-  if (pep != nullptr) pep->acceptor_.set_keys(std::move(keys));
+  if (pep != nullptr) {
+    pep->acceptor_.set_keys(std::move(keys));
+    pep->acceptor_.set_dscp(dscp);
+  }
   return finish_open(pep, fabric.base());
 }
 

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <weft/sdk/traffic_class.h>
 
 #include <cerrno>
 #include <cstring>
@@ -58,13 +59,18 @@ void keep_alive(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
-Result<int> open_socket(int family, const Settings &settings) {
+Result<int> open_socket(int family, const Settings &settings, uint8_t dscp) {
   const int fd = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) {
     const int error = errno;
     return fail(error, "socket: %s", descriptor_error(error).c_str());
   }
   apply_settings(fd, settings);
+  if (dscp == 0) return fd;
+  if (auto done = sdk::set_dscp(fd, family, dscp); !done) {
+    ::close(fd);
+    return tl::unexpected(done.error());
+  }
   return fd;
 }
 

@@ -31,8 +31,8 @@
 
 namespace weft::tcp {
 
-// A non-blocking stream socket with the settings applied.
-Result<int> open_socket(int family, const Settings &settings);
+// A non-blocking stream socket with the settings applied, whose packets have this DSCP.
+Result<int> open_socket(int family, const Settings &settings, uint8_t dscp = 0);
 void apply_settings(int fd, const Settings &settings);
 // Settings that depend on the peer's address; for a connected socket.
 void apply_peer_settings(int fd, const Settings &settings);

@@ -8,6 +8,7 @@
 #include <weft/sdk/alias.h>
 #include <weft/sdk/levels.h>
 #include <weft/sdk/log.h>
+#include <weft/sdk/traffic_class.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -72,6 +73,9 @@ Result<UnconnectedEndpoint *> UnconnectedEndpoint::open(Domain &domain, const fi
   WEFT_TRY(ep->keys_, Keys::of(info, &domain.keys(), domain.fabric().settings(),
                                domain.fabric().api_version()));
   ep->acceptor_.set_keys(ep->keys_);
+  WEFT_TRY(const uint8_t dscp,
+           sdk::endpoint_dscp(info, domain.fabric().api_version(), domain.dscp()));
+  ep->acceptor_.set_dscp(dscp);
   WEFT_CHECK(ep->publish(domain.base()));
   domain.shared().children.fetch_add(1);
   sdk::Guard guard(domain.engine().lock());

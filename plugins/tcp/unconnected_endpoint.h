@@ -113,6 +113,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   Counters &counters();
   sdk::Pool<Operation> &control_ops() { return control_ops_; }
   const sdk::SockAddr &name() const { return acceptor_.name(); }
+  uint8_t dscp() const { return acceptor_.dscp(); }  // of its traffic class
   RdmHello hello(uint16_t port) const;
   const Keys &keys() const { return keys_; }
   void finish(RdmOperation &op, int error);

@@ -4,6 +4,7 @@
 #include <weft/sdk/av.h>
 #include <weft/sdk/carrier.h>
 #include <weft/sdk/ops.h>
+#include <weft/sdk/traffic_class.h>
 
 #include <new>
 #include <string_view>
@@ -33,9 +34,11 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
     WEFT_TRY(hmem, fabric.hmem().open());
   }
   Domain *domain = nullptr;
+  WEFT_TRY(const uint8_t dscp, sdk::domain_dscp(info, fabric.api_version()));
   try {
     domain = new Domain(fabric, settings, info, context);
   } catch (const std::bad_alloc &) {
+    domain->dscp_ = dscp;
     return fail(FI_ENOMEM, "no memory for a domain");
   }
   domain->set_hmem(std::move(hmem));

@@ -30,6 +30,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
 
   Fabric &fabric() { return fabric_; }
+  uint8_t dscp() const { return dscp_; }  // of domain_attr.tclass
   // For the time of one call, with the lock held.
   Inlet::Scratch &inlet_scratch() { return inlet_scratch_; }
   Outlet::Scratch &outlet_scratch() { return outlet_scratch_; }
@@ -50,6 +51,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   const uint32_t addr_format_;
   const std::string name_;
   Inlet::Scratch inlet_scratch_;
+  uint8_t dscp_ = 0;
   Outlet::Scratch outlet_scratch_;
 };
 

@@ -144,6 +144,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Domain &udp_domain_;
   sdk::Engine &engine_;
   const uint32_t addr_format_;
+  uint8_t dscp_ = 0;     // of its traffic class
   sdk::SockAddr local_;  // the address asked for
   sdk::SockAddr name_;   // the address bound to; AF_UNSPEC: not yet
   sdk::TxContext tx_;

@@ -2,6 +2,7 @@
 // An endpoint's life: opening, its name, options, groups, closing. Its data path is in endpoint.cc.
 #include <weft/sdk/auth.h>
 #include <weft/sdk/log.h>
+#include <weft/sdk/traffic_class.h>
 
 #include <algorithm>
 #include <memory>
@@ -44,6 +45,7 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
   std::unique_ptr<Endpoint, void (*)(Endpoint *)> ep(
       new Endpoint(domain, info, max_msg_size, context), [](Endpoint *e) { delete e; });
   ep->local_ = local;
+  WEFT_TRY(ep->dscp_, sdk::endpoint_dscp(info, domain.fabric().api_version(), domain.dscp()));
   WEFT_CHECK(ep->publish(domain.base()));
   domain.shared().children.fetch_add(1);
   return ep.release();
@@ -51,6 +53,7 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
 
 Result<void> Endpoint::bind_to(const sdk::SockAddr &address) {
   WEFT_TRY(UniqueFd fd, open_socket(address.family(), settings()));
+  if (dscp_ != 0) WEFT_CHECK(sdk::set_dscp(fd.get(), address.family(), dscp_));
   // Close the old socket first: the new port may be the same.
   inlet_.close();
   name_ = {};

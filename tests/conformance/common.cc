@@ -167,6 +167,8 @@ Info make_hints(const Options &options) {
   hints->tx_attr->inject_size = options.inject_size;
   hints->rx_attr->size = options.rx_size;
   hints->tx_attr->op_flags = options.tx_op_flags;
+  hints->tx_attr->tclass = options.tclass;
+  hints->domain_attr->tclass = options.domain_tclass;
   hints->rx_attr->op_flags = options.rx_op_flags;
   hints->tx_attr->msg_order = hints->rx_attr->msg_order = options.order;
   // A connected endpoint may be bound to one without having asked.

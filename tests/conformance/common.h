@@ -222,6 +222,7 @@ struct Options {
   size_t max_msg_size = 0;          // the same
   uint64_t tx_op_flags = 0, rx_op_flags = 0;
   uint64_t order = 0;  // msg_order of both directions
+  uint32_t tclass = FI_TC_UNSPEC, domain_tclass = FI_TC_UNSPEC;
   fi_cq_attr tx_cq = cq_attr(), rx_cq = cq_attr();
   uint64_t tx_cq_flags = 0, rx_cq_flags = 0;  // FI_SELECTIVE_COMPLETION
   bool one_cq = false;                        // tx_cq takes receives too

@@ -44,6 +44,7 @@
 #include <weft/sdk/layer_info.h>
 #include <weft/sdk/ops.h>
 #include <weft/sdk/shared_receive.h>
+#include <weft/sdk/traffic_class.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -155,6 +156,7 @@ class LayerDomain : public Object<D, fid_domain>, public Core, public DomainOps<
   Result<void> open_inner(const fi_info &info) {
     fi_info *inner = inner_info_.front();
     inner->domain_attr->threading = needs_lock(info) ? FI_THREAD_SAFE : FI_THREAD_DOMAIN;
+    inner->domain_attr->tclass = domain_class(info, fabric_.api_version());
     if (const int rc = fi_domain(fabric_.inner(), inner, &inner_, nullptr); rc != 0)
       return fail(-rc, "fi_domain: the inner provider has no domain %s for it", name_.c_str());
     return {};

@@ -37,6 +37,10 @@ inline constexpr uint64_t kRdmReceiveCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATO
 Result<InfoList> inner_hints(const weft_core_services *core, enum fi_ep_type type, uint64_t caps,
                              const fi_info *outer);
 
+// For fi_getinfo: the layer has the traffic classes of the provider beneath. Later on LayerDomain
+// and the layer's endpoints say which (traffic_class.h).
+void want_classes(const InfoList &inner_hints, const GetinfoQuery &query);
+
 // The same query for the inner provider. Layers use the newest version of the API with the provider
 // beneath, whatever the application was built for.
 GetinfoQuery inner_query(const InfoList &hints, const GetinfoQuery &outer = {});
