@@ -27,6 +27,7 @@
 
 #include <rdma/fabric.h>
 
+#include <cstring>
 #include <memory>
 
 namespace weft {
@@ -62,6 +63,15 @@ void hide_newer(struct fi_info *list, InfoLayout layout) noexcept;
 
 // The newest form of an attribute of an old caller. It borrows the pointers.
 struct fi_fabric_attr widen(const struct fi_fabric_attr &attr, InfoLayout layout) noexcept;
+
+// ep_attr.type as a number. An application may ask for a type that the enum has no more
+// (FI_EP_SOCK_STREAM is 4, FI_EP_SOCK_DGRAM 5), or never had.
+inline int ep_type_of(const fi_ep_attr &attr) {
+  int type;
+  static_assert(sizeof type == sizeof attr.type);
+  std::memcpy(&type, &attr.type, sizeof type);
+  return type;
+}
 
 }  // namespace weft
 

@@ -29,8 +29,9 @@ struct Name {
 #define NAME(value) \
   { static_cast<uint64_t>(value), #value }
 
-inline constexpr Name kEpTypes[] = {NAME(FI_EP_UNSPEC), NAME(FI_EP_MSG), NAME(FI_EP_DGRAM),
-                                    NAME(FI_EP_RDM)};
+inline constexpr Name kEpTypes[] = {NAME(FI_EP_UNSPEC),       NAME(FI_EP_MSG),
+                                    NAME(FI_EP_DGRAM),        NAME(FI_EP_RDM),
+                                    {4, "FI_EP_SOCK_STREAM"}, {5, "FI_EP_SOCK_DGRAM"}};
 
 inline constexpr Name kAddrFormats[] = {
     NAME(FI_FORMAT_UNSPEC), NAME(FI_SOCKADDR),   NAME(FI_SOCKADDR_IN), NAME(FI_SOCKADDR_IN6),

@@ -99,7 +99,7 @@ void add_ep_attr(Text &text, const fi_ep_attr *attr, int indent) {
   const Lines lines{text, indent};
   if (attr == nullptr) return text.add("%*sfi_ep_attr: (null)\n", 4 * indent, "");
   lines.title("fi_ep_attr");
-  lines.value("type", kEpTypes, static_cast<uint32_t>(attr->type));
+  lines.value("type", kEpTypes, load<uint32_t>(&attr->type));
   lines.key("protocol");
   add_open_value(text, kProtocols, attr->protocol);
   lines.end();

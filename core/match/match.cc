@@ -96,8 +96,9 @@ void check_ep(Check &check, uint32_t version, const fi_info &hints, const fi_inf
   if (hints.ep_attr == nullptr) return;
   const fi_ep_attr &want = *hints.ep_attr;
   const fi_ep_attr &have = *offer.ep_attr;
-  if (want.type != FI_EP_UNSPEC && want.type != have.type)
-    check.differs("ep_attr.type", want.type, have.type, FI_TYPE_EP_TYPE);
+  const int wanted = ep_type_of(want), offered = ep_type_of(have);
+  if (wanted != FI_EP_UNSPEC && wanted != offered)
+    check.differs("ep_attr.type", wanted, offered, FI_TYPE_EP_TYPE);
   if (want.protocol != FI_PROTO_UNSPEC && want.protocol != have.protocol)
     check.differs("ep_attr.protocol", want.protocol, have.protocol, FI_TYPE_PROTOCOL);
   check.at_most("ep_attr.protocol_version", want.protocol_version, have.protocol_version);

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/info.h"
 #include "core/base/tostr.h"
 #include "core/match/match.h"
 

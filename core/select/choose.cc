@@ -6,6 +6,7 @@
 #include <cstring>
 #include <tuple>
 
+#include "core/base/info.h"
 #include "core/base/tostr.h"
 #include "core/select/call_record.h"
 #include "core/select/front_impl.h"
@@ -25,7 +26,7 @@ bool same_bytes(const void *a, size_t a_size, const void *b, size_t b_size) {
 // Whether an application could tell the two apart. The text has every member. It is made only if
 // the main members are equal.
 bool same_info(const fi_info &a, const fi_info &b) {
-  if (a.caps != b.caps || a.ep_attr->type != b.ep_attr->type ||
+  if (a.caps != b.caps || ep_type_of(*a.ep_attr) != ep_type_of(*b.ep_attr) ||
       a.ep_attr->protocol != b.ep_attr->protocol || a.addr_format != b.addr_format ||
       !same_text(a.fabric_attr->prov_name, b.fabric_attr->prov_name) ||
       !same_text(a.fabric_attr->name, b.fabric_attr->name) ||
@@ -41,7 +42,7 @@ bool same_info(const fi_info &a, const fi_info &b) {
   return std::strcmp(texts[0].c_str(), texts[1].c_str()) == 0;
 }
 
-std::string ep_type_text(fi_ep_type type) {
+std::string ep_type_text(int type) {
   char text[64];
   to_text(&type, FI_TYPE_EP_TYPE, text, sizeof text);
   return text;
@@ -89,9 +90,11 @@ std::optional<Refusal> Front::Impl::left_out(Slot &slot, const fi_info *hints) {
                        in_quotes(slot.candidate.name) + " offered",
                    64};
   const uint32_t offered = slot.units.back()->offers_ep;
-  if (hints->ep_attr != nullptr && hints->ep_attr->type != FI_EP_UNSPEC && offered != 0 &&
-      (offered & WEFT_EP_BIT(hints->ep_attr->type)) == 0)
-    return Refusal{"hints.ep_attr.type: " + ep_type_text(hints->ep_attr->type) + " wanted, " +
+  // Descriptors speak of the types that the API has today; of others the provider answers itself.
+  const int wanted = hints->ep_attr != nullptr ? ep_type_of(*hints->ep_attr) : FI_EP_UNSPEC;
+  if (wanted > FI_EP_UNSPEC && wanted <= FI_EP_RDM && offered != 0 &&
+      (offered & WEFT_EP_BIT(wanted)) == 0)
+    return Refusal{"hints.ep_attr.type: " + ep_type_text(wanted) + " wanted, " +
                        ep_types_text(offered) + " offered",
                    16};
   for (const auto &[what, fid] :

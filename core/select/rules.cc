@@ -16,6 +16,7 @@
 #include <cstring>
 #include <memory>
 
+#include "core/base/info.h"
 #include "core/select/candidates.h"
 
 namespace weft {
@@ -47,7 +48,7 @@ bool depends_on_info(const RankRule &rule) {
   return !rule.netdev.empty() || !rule.subnet.empty() || !rule.ep_type.empty();
 }
 
-const char *ep_word(fi_ep_type type) {
+const char *ep_word(int type) {
   switch (type) {
     case FI_EP_MSG:
       return "msg";
@@ -108,8 +109,9 @@ bool is_on(const std::string &pattern, const struct fi_info &info, const struct 
 }
 
 bool fits_info(const RankRule &rule, const Place &place, const struct fi_info &info) {
-  if (!rule.ep_type.empty() && (info.ep_attr == nullptr ||
-                                strcasecmp(rule.ep_type.c_str(), ep_word(info.ep_attr->type)) != 0))
+  if (!rule.ep_type.empty() &&
+      (info.ep_attr == nullptr ||
+       strcasecmp(rule.ep_type.c_str(), ep_word(ep_type_of(*info.ep_attr))) != 0))
     return false;
   if (rule.netdev.empty() && rule.subnet.empty()) return true;
   auto [addr, length] = address_of(info);

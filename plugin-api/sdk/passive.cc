@@ -4,16 +4,16 @@
 #include <weft/sdk/options.h>
 #include <weft/sdk/passive.h>
 #include <weft/sdk/sock_addr.h>
+#include <weft/sdk/socket_types.h>
 
 #include <utility>
 
 namespace weft::sdk {
 
 Result<PassiveStart> PassiveStart::of(const weft_core_services *core, const fi_info &info) {
-  if (info.ep_attr != nullptr && info.ep_attr->type != FI_EP_MSG &&
-      info.ep_attr->type != FI_EP_UNSPEC)
-    return fail(FI_EINVAL, "fi_passive_ep: type %d: connections are of FI_EP_MSG",
-                raw(info.ep_attr->type));
+  const int type = info.ep_attr != nullptr ? type_of(*info.ep_attr) : FI_EP_UNSPEC;
+  if (type != FI_EP_MSG && type != FI_EP_UNSPEC && type != kSockStream)
+    return fail(FI_EINVAL, "fi_passive_ep: type %d: connections are of FI_EP_MSG", type);
   PassiveStart start{.info = InfoList(core), .local = {}};
   if (info.src_addr != nullptr) {
     WEFT_TRY(start.local, read_address(info.addr_format, info.src_addr, info.src_addrlen));

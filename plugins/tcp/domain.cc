@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "plugins/tcp/byte_stream.h"
 #include "plugins/tcp/endpoint.h"
 #include "plugins/tcp/fabric.h"
 #include "plugins/tcp/shared_receive.h"
@@ -24,7 +25,7 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
       SoftwareDomain(fabric.instance(), base(), settings),
       fabric_(fabric),
       addr_format_(info.addr_format),
-      is_unconnected_(info.ep_attr != nullptr && info.ep_attr->type == FI_EP_RDM),
+      is_unconnected_(info.ep_attr != nullptr && sdk::type_of(*info.ep_attr) == FI_EP_RDM),
       name_(info.domain_attr->name != nullptr ? info.domain_attr->name : ""),
       staging_(std::make_unique_for_overwrite<uint8_t[]>(kStagingSize)) {
   c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Domain>());
@@ -47,7 +48,7 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
 Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context) {
   sdk::MrTable::Mode regions = sdk::MrTable::Mode::of(info.domain_attr->mr_mode);
   regions.iov_limit = 1;
-  const bool unconnected = info.ep_attr != nullptr && info.ep_attr->type == FI_EP_RDM;
+  const bool unconnected = info.ep_attr != nullptr && sdk::type_of(*info.ep_attr) == FI_EP_RDM;
   auto settings = sdk::DomainSettings::of(
       info, fabric.api_version(), fabric.settings().tx_size + fabric.settings().rx_size, regions);
   // Event queues belong to the fabric: a thread that reads one makes progress for connected
@@ -58,8 +59,8 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
     WEFT_TRY(hmem, fabric.hmem().open());
   }
   WEFT_TRY(const Keys keys, Keys::of(info, nullptr, fabric.settings(), fabric.api_version()));
-  Domain *domain = nullptr;
   WEFT_TRY(const uint8_t dscp, sdk::domain_dscp(info, fabric.api_version()));
+  Domain *domain = nullptr;
   try {
     auto staging =
         hmem != nullptr ? std::make_unique_for_overwrite<uint8_t[]>(kHmemStagingSize) : nullptr;
@@ -70,8 +71,8 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
     return fail(FI_ENOMEM, "no memory for a domain");
   }
   domain->keys_ = keys;
-  if (auto started = start(*domain, info, fabric.base()); !started) {
   domain->dscp_ = dscp;
+  if (auto started = start(*domain, info, fabric.base()); !started) {
     delete domain;
     return tl::unexpected(std::move(started).error());
   }
@@ -82,7 +83,7 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
 int Domain::endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context) {
   if (info == nullptr || ep == nullptr || info->ep_attr == nullptr) return -FI_EINVAL;
   if (flags != 0) return -FI_EBADFLAGS;
-  if (info->ep_attr->type == FI_EP_RDM)
+  if (sdk::type_of(*info->ep_attr) == FI_EP_RDM)
     return sdk::finish(instance(), FI_LOG_EP_CTRL, UnconnectedEndpoint::open(*this, *info, context),
                        ep);
   if (!engine().lock().needed()) {
@@ -92,6 +93,8 @@ int Domain::endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, 
               "another domain with the info of the endpoint");
     return -FI_EINVAL;
   }
+  if (sdk::asks_for(info, sdk::kSockStream))
+    return sdk::finish(instance(), FI_LOG_EP_CTRL, ByteStream::open(*this, *info, context), ep);
   return sdk::finish(instance(), FI_LOG_EP_CTRL, Endpoint::open(*this, *info, context), ep);
 }
 

@@ -29,6 +29,11 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
   {
     sdk::Guard guard(domain.fabric().engine().lock());
     WEFT_TRY(const sdk::Connections::Named named, ep->find_names(info));
+    if ((named.passive != nullptr && dynamic_cast<PassiveEndpoint *>(named.passive) == nullptr) ||
+        (named.request != nullptr && dynamic_cast<ConnectRequest *>(named.request) == nullptr))
+      return fail(FI_EINVAL,
+                  "fi_endpoint: info->handle is of FI_EP_SOCK_STREAM, and the endpoint of "
+                  "FI_EP_MSG");
     WEFT_CHECK(ep->publish(domain.base()));
     if (sdk::PassiveCore *const passive = ep->take_names(named))
       ep->bound_.reset(static_cast<PassiveEndpoint *>(passive)->release_socket());

@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "plugins/tcp/byte_stream.h"
 #include "plugins/tcp/domain.h"
 #include "plugins/tcp/passive_endpoint.h"
 #include "plugins/tcp/socket.h"
@@ -51,6 +52,13 @@ Result<fid_fabric *> Fabric::open(const weft_instance *instance, const Settings 
     return tl::unexpected(published.error());
   }
   return fabric->c();
+}
+
+int Fabric::passive_ep(struct fi_info *info, struct fid_pep **pep, void *context) {
+  if (!sdk::asks_for(info, sdk::kSockStream))
+    return ConnectedFabricOps::passive_ep(info, pep, context);
+  if (pep == nullptr) return -FI_EINVAL;
+  return sdk::finish(instance(), FI_LOG_EP_CTRL, StreamListener::open(*this, *info, context), pep);
 }
 
 int Fabric::close() {

@@ -68,6 +68,9 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>,
   uint32_t api_version() const { return api_version_; }
   std::atomic<size_t> children{0};
 
+  // fi_ops_fabric
+  int passive_ep(struct fi_info *info, struct fid_pep **pep, void *context);
+
   // fi_ops
   int close();
   int ops_open(const char *name, uint64_t flags, void **ops, void *) {

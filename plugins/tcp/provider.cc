@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "plugins/tcp/byte_stream.h"
 #include "plugins/tcp/endpoint.h"
 #include "plugins/tcp/fabric.h"
 #include "plugins/tcp/unconnected_endpoint.h"
@@ -81,11 +82,34 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
   return {};
 }
 
+// Byte streams, for who asks for them.
+Result<void> TcpProvider::add_stream(sdk::InfoList &list, const sdk::IpPath &path,
+                                     const sdk::GetinfoQuery &query) const {
+  WEFT_TRY(fi_info *const info, list.add());
+  WEFT_CHECK(sdk::fill_software_info(*info, path, query,
+                                     {.type = FI_EP_MSG,
+                                      .version = TcpProvider::info.version,
+                                      .transmit_caps = FI_MSG | FI_SEND,
+                                      .receive_caps = FI_MSG | FI_RECV}));
+  info->tx_attr->op_flags = FI_COMPLETION | FI_INJECT;
+  info->rx_attr->op_flags = FI_COMPLETION;
+  info->tx_attr->msg_order = info->rx_attr->msg_order = FI_ORDER_SAS;
+  info->tx_attr->comp_order = info->rx_attr->comp_order = FI_ORDER_STRICT | FI_ORDER_DATA;
+  info->tx_attr->inject_size = SIZE_MAX;  // each call is over when it returns
+  info->tx_attr->size = info->rx_attr->size = settings_.tx_size;
+  info->tx_attr->iov_limit = info->rx_attr->iov_limit = ByteStream::kIovLimit;
+  sdk::set_type(*info->ep_attr, sdk::kSockStream);
+  info->ep_attr->protocol = FI_PROTO_UNSPEC;  // TCP itself
+  info->ep_attr->max_msg_size = SIZE_MAX;
+  info->domain_attr->mr_mode = 0;
+  info->domain_attr->max_ep_tx_ctx = info->domain_attr->max_ep_rx_ctx = 1;
+  return {};
+}
+
 Result<sdk::InfoList> TcpProvider::getinfo(const sdk::GetinfoQuery &query) {
   sdk::InfoList list(instance_->core);
   if (query.flags & FI_PROV_ATTR_ONLY) {
-    const bool unconnected = query.hints != nullptr && query.hints->ep_attr != nullptr &&
-                             query.hints->ep_attr->type == FI_EP_RDM;
+    const bool unconnected = sdk::asks_for(query.hints, FI_EP_RDM);
     WEFT_CHECK(add_info(list, {"tcp", "TCP-IP", sdk::SockAddr::any(AF_INET), {}},
                         unconnected ? FI_EP_RDM : FI_EP_MSG, query));
     return list;
@@ -96,6 +120,10 @@ Result<sdk::InfoList> TcpProvider::getinfo(const sdk::GetinfoQuery &query) {
   }
   WEFT_TRY(const std::vector<sdk::IpPath> found,
            sdk::ip_paths(query, {"tcp", "TCP-IP", settings_.interfaces}));
+  if (sdk::asks_for(query.hints, sdk::kSockStream)) {
+    for (const sdk::IpPath &path : found) WEFT_CHECK(add_stream(list, path, query));
+    return list;
+  }
   // Without a type in the hints FI_EP_RDM comes first, as from stock libfabric.
   for (enum fi_ep_type type : {FI_EP_RDM, FI_EP_MSG})
     for (const sdk::IpPath &path : found) WEFT_CHECK(add_info(list, path, type, query));

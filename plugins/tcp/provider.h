@@ -120,6 +120,8 @@ class TcpProvider {
 
   Result<void> add_info(sdk::InfoList &list, const sdk::IpPath &path, enum fi_ep_type type,
                         const sdk::GetinfoQuery &query) const;
+  Result<void> add_stream(sdk::InfoList &list, const sdk::IpPath &path,
+                          const sdk::GetinfoQuery &query) const;
 
   const weft_instance *instance_;
   const Settings settings_;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "plugins/udp/datagram_socket.h"
 #include "plugins/udp/endpoint.h"
 #include "plugins/udp/fabric.h"
 
@@ -33,12 +34,12 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   if (settings.hmem) {
     WEFT_TRY(hmem, fabric.hmem().open());
   }
-  Domain *domain = nullptr;
   WEFT_TRY(const uint8_t dscp, sdk::domain_dscp(info, fabric.api_version()));
+  Domain *domain = nullptr;
   try {
     domain = new Domain(fabric, settings, info, context);
-  } catch (const std::bad_alloc &) {
     domain->dscp_ = dscp;
+  } catch (const std::bad_alloc &) {
     return fail(FI_ENOMEM, "no memory for a domain");
   }
   domain->set_hmem(std::move(hmem));
@@ -52,6 +53,13 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
 
 int Domain::av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) {
   return sdk::open_av(shared(), addr_format_, attr, av, context, name_);
+}
+
+int Domain::endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context) {
+  if (!sdk::asks_for(info, sdk::kSockDgram)) return DomainOps::endpoint2(info, ep, flags, context);
+  if (ep == nullptr) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
+  return sdk::finish(instance(), FI_LOG_EP_CTRL, DatagramSocket::open(*this, *info, context), ep);
 }
 
 // For layers above (weft/sdk/carrier.h).

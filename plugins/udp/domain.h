@@ -37,6 +37,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
 
   // fi_ops_domain
   int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context);
+  int endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context);
 
   // fi_ops
   int close();
@@ -50,8 +51,8 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   Fabric &fabric_;
   const uint32_t addr_format_;
   const std::string name_;
-  Inlet::Scratch inlet_scratch_;
   uint8_t dscp_ = 0;
+  Inlet::Scratch inlet_scratch_;
   Outlet::Scratch outlet_scratch_;
 };
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "plugins/udp/datagram_socket.h"
 #include "plugins/udp/endpoint.h"
 #include "plugins/udp/fabric.h"
 #include "plugins/udp/socket.h"
@@ -75,6 +76,29 @@ Result<void> UdpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
   return {};
 }
 
+// Datagram sockets, for who asks for them. A call is a datagram, so the largest that is carried may
+// be sent.
+Result<void> UdpProvider::add_socket(sdk::InfoList &list, const sdk::IpPath &path,
+                                     const sdk::GetinfoQuery &query) const {
+  WEFT_TRY(fi_info *const info, list.add());
+  WEFT_CHECK(sdk::fill_software_info(*info, path, query,
+                                     {.type = FI_EP_DGRAM,
+                                      .version = UdpProvider::info.version,
+                                      .transmit_caps = FI_MSG | FI_SEND,
+                                      .receive_caps = FI_MSG | FI_RECV}));
+  info->tx_attr->op_flags = FI_COMPLETION | FI_INJECT;
+  info->rx_attr->op_flags = FI_COMPLETION;
+  info->tx_attr->comp_order = info->rx_attr->comp_order = FI_ORDER_STRICT;
+  info->tx_attr->size = settings_.tx_size;
+  info->rx_attr->size = settings_.rx_size;
+  info->tx_attr->iov_limit = info->rx_attr->iov_limit = DatagramSocket::kIovLimit;
+  sdk::set_type(*info->ep_attr, sdk::kSockDgram);
+  info->ep_attr->protocol = FI_PROTO_UDP;
+  info->ep_attr->max_msg_size = info->tx_attr->inject_size =
+      largest_datagram(path.source.family(), path.mtu);
+  return {};
+}
+
 Result<sdk::InfoList> UdpProvider::getinfo(const sdk::GetinfoQuery &query) {
   sdk::InfoList list(instance_->core);
   if (query.flags & FI_PROV_ATTR_ONLY) {
@@ -87,6 +111,10 @@ Result<sdk::InfoList> UdpProvider::getinfo(const sdk::GetinfoQuery &query) {
   }
   WEFT_TRY(const std::vector<sdk::IpPath> found,
            sdk::ip_paths(query, {"udp", "UDP-IP", settings_.interfaces}));
+  if (sdk::asks_for(query.hints, sdk::kSockDgram)) {
+    for (const sdk::IpPath &path : found) WEFT_CHECK(add_socket(list, path, query));
+    return list;
+  }
   for (const sdk::IpPath &path : found) WEFT_CHECK(add_info(list, path, query));
   const size_t buffered = receive_buffer(settings_);
   for (fi_info *info = list.front(); info != nullptr; info = info->next)

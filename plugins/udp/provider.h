@@ -78,6 +78,8 @@ class UdpProvider {
 
   Result<void> add_info(sdk::InfoList &list, const sdk::IpPath &path,
                         const sdk::GetinfoQuery &query) const;
+  Result<void> add_socket(sdk::InfoList &list, const sdk::IpPath &path,
+                          const sdk::GetinfoQuery &query) const;
 
   const weft_instance *instance_;
   const Settings settings_;

@@ -25,6 +25,8 @@ expect() {
 expect 0 '^provider: tcp$' "lists tcp" fi_info
 expect 0 '^provider: tcp$' "lists tcp by name" fi_info -p tcp
 expect 0 '^    type: FI_EP_MSG$' "with message endpoints" fi_info -p tcp -t FI_EP_MSG
+expect 0 '^    type: FI_EP_SOCK_STREAM$' "with byte streams" fi_info -p tcp -t FI_EP_SOCK_STREAM
+expect 0 '^    type: FI_EP_SOCK_DGRAM$' "with datagram sockets" fi_info -p udp -t FI_EP_SOCK_DGRAM
 expect 0 'prov_name: tcp$' "in all detail" fi_info -p tcp -v
 expect 0 '^tcp:$' "in the list of providers" fi_info -l
 expect 0 'src_addr: fi_sockaddr_in://127.0.0.1:7000' "with an address" fi_info -p tcp -s 127.0.0.1 -P 7000 -v
