@@ -28,9 +28,10 @@ Result<void> fill_software_info(fi_info &info, const IpPath &path, const Getinfo
 
   WEFT_CHECK(set_string(info.domain_attr->name, path.domain));
   fill_software_domain(*info.domain_attr, query, offer.mr_mode);
-  if (query.hints != nullptr && query.hints->domain_attr != nullptr)
+  if (query.hints != nullptr && query.hints->domain_attr != nullptr) {
     WEFT_TRY(info.domain_attr->tclass,
              offered_class("domain_attr.tclass", query.hints->domain_attr->tclass));
+  }
   info.domain_attr->caps |= (offer.receive_caps & (FI_AV_USER_ID | FI_PEER)) | vectors;
 
   WEFT_CHECK(set_string(info.fabric_attr->name, path.fabric));
