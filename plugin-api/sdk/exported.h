@@ -4,6 +4,8 @@
 // (fi_close) when the peer's object is closed. Until then the owner's object is busy.
 //
 // Example:
+//    #include <rdma/fabric.h>
+//    #include <rdma/fi_errno.h>
 //    int control(Cq &cq, int command, void *arg) {
 //      return command == FI_EXPORT_FID ? export_fid(cq, arg) : -FI_ENOSYS;
 //    }

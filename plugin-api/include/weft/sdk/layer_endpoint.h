@@ -15,7 +15,10 @@
 //      }
 //      using Base::start;
 //      ssize_t start(const SendRequest &request) {
-//        return this->launch(request, [](Operation &op) { op.kind = Operation::kMessage; });
+//        return this->launch(request, [](Operation &op) {
+//          op.kind = Operation::kMessage;
+//          return ssize_t{0};
+//        });
 //      }
 //      ssize_t start(const RmaRequest &request);     // likewise
 //      ssize_t start(const AtomicRequest &request);  // likewise

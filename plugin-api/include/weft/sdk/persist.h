@@ -3,7 +3,8 @@
 // before the peer is told so.
 //
 // Example:
-//    uint16_t end_of_write(const iovec &written) { return make_persistent(written) ? 0 : FI_EIO; }
+//    // Whether the peer may be told that its bytes are kept.
+//    bool end_of_write(const iovec &written) { return make_persistent(written); }
 //
 // Not for memory of devices.
 #ifndef WEFT_SDK_PERSIST_H
