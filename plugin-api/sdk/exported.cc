@@ -58,13 +58,9 @@ class LentCq final : public Lent<LentCq, fid_peer_cq, Cq> {
     Cq &cq = from(peer)->owned_;
     const Guard guard(cq.engine().lock());
     if (cq.holds_back()) return -FI_EAGAIN;
-    cq.push({.context = context,
-             .flags = flags,
-             .len = len,
-             .buf = buf,
-             .data = data,
-             .tag = tag,
-             .src_addr = src});
+    Completion told{.context = context, .flags = flags, .len = len, .buf = buf};
+    told.data = data, told.tag = tag, told.src_addr = src;
+    cq.push(told);
     return 0;
   }
   static ssize_t writeerr(fid_peer_cq *peer, const fi_cq_err_entry *entry) {
