@@ -94,7 +94,7 @@ int Region::bind(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
   if (fid->fclass == FI_CLASS_EP || fid->fclass == FI_CLASS_SEP) return bind_endpoint(fid, flags);
   if (!sdk::Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
-  if (flags == 0 || flags & ~uint64_t(FI_REMOTE_WRITE | FI_REMOTE_READ)) return -FI_EBADFLAGS;
+  if (flags == 0 || flags & ~sdk::Mr::kBindFlags) return -FI_EBADFLAGS;
   sdk::Cntr *outer = sdk::Cntr::from(fid);
   if (&outer->engine() != &domain_.engine()) return -FI_EINVAL;
   sdk::Guard guard(domain_.engine().lock());
@@ -119,7 +119,7 @@ int Region::bind(struct fid *fid, uint64_t flags) {
 
 // Only with FI_MR_ENDPOINT it means something (fi_mr.3).
 int Region::bind_endpoint(struct fid *fid, uint64_t flags) {
-  if (flags != 0) return -FI_EBADFLAGS;
+  if (flags & ~sdk::Mr::kBindFlags) return -FI_EBADFLAGS;
   if (!domain_.endpoint_needed()) return 0;
   if (!is_mine(fid, fid->fclass, instance())) return -FI_EINVAL;
   uint64_t number;
