@@ -27,9 +27,11 @@ TEST(CollChoice, ThereIsAnAlgorithmForEverySizeAndGroup) {
     for (uint64_t bytes = 0; bytes < 1u << 30; bytes = 2 * bytes + 1)
       for (const uint32_t members : {1u, 2u, 3u, 8u, 9u, 64u, 65u, 300u, 65536u})
         chosen(choice, static_cast<fi_collective_op>(coll), bytes, members);
-  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 8, 8), Algorithm::kRecursiveDoubling);
-  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 4096, 8), Algorithm::kRecursiveDoubling);
-  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 4097, 8), Algorithm::kRabenseifner);
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 1 << 20, 2), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 16 << 10, 8), Algorithm::kLinear);
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, (16 << 10) + 1, 8), Algorithm::kRabenseifner);
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 4096, 9), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 4097, 9), Algorithm::kRabenseifner);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 8 << 20, 8), Algorithm::kRing);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 8 << 20, 65), Algorithm::kRabenseifner);
 }
