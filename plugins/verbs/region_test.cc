@@ -352,7 +352,7 @@ TEST(VerbsRegions, BelongToTheDomainAndBindingsChangeNothing) {
   fid_mr *const mr = register_at(link.b.domain, memory.data(), page());
   EXPECT_EQ(fi_mr_bind(mr, &link.b.ep->fid, 0), 0);
   EXPECT_EQ(fi_mr_bind(mr, &link.b.ep->fid, 0), 0);
-  EXPECT_EQ(fi_mr_bind(mr, &link.b.ep->fid, FI_REMOTE_WRITE), -FI_EBADFLAGS);
+  EXPECT_EQ(fi_mr_bind(mr, &link.b.ep->fid, FI_TRANSMIT), -FI_EBADFLAGS);
   EXPECT_EQ(fi_mr_bind(mr, &link.b.cq->fid, 0), -FI_EOPNOTSUPP);
   EXPECT_EQ(fi_mr_enable(mr), 0);
   EXPECT_EQ(fi_mr_bind(mr, &link.b.ep->fid, 0), 0);
