@@ -199,7 +199,9 @@ TEST_F(FrontTest, AStackHasTheProtocolOfWhatItReplaces) {
     hints->ep_attr->protocol = FI_PROTO_SOCK_TCP;
     const bool replaces = std::string_view(name) == "sockets";
     const InfoPtr found = ask(from, hints.get(), 0, replaces ? 0 : -FI_ENODATA);
-    if (replaces) EXPECT_EQ(found->ep_attr->protocol, uint32_t(FI_PROTO_SOCK_TCP));
+    if (replaces) {
+      EXPECT_EQ(found->ep_attr->protocol, uint32_t(FI_PROTO_SOCK_TCP));
+    }
   }
   const InfoPtr plain = ask(from, hints_for(FI_EP_UNSPEC, "sockets").get());
   EXPECT_NE(plain->ep_attr->protocol, uint32_t(FI_PROTO_SOCK_TCP)) << "nobody asked";
