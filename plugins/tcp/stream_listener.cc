@@ -17,8 +17,8 @@
 namespace weft::tcp {
 namespace {
 
-constexpr int kAcceptsPerTurn = 64;
-constexpr uint64_t kAcceptPauseNs = 100'000'000;  // after running out of descriptors
+constexpr int kStreamsPerTurn = 64;
+constexpr uint64_t kStreamPauseNs = 100'000'000;  // after running out of descriptors
 
 }  // namespace
 
@@ -84,7 +84,7 @@ void StreamListener::on_room() {
 }
 
 void StreamListener::on_event(uint32_t) {
-  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+  for (int i = 0; i < kStreamsPerTurn; ++i) {
     // Each request has a descriptor, even if the application does not read the event queue. Further
     // connections wait in the kernel's backlog.
     if (fabric_.connections().waiting() >= max_requests_)
@@ -107,7 +107,7 @@ void StreamListener::on_event(uint32_t) {
 void StreamListener::accept_failed(int error) {
   fabric_.counters().accept_failures.add();
   fabric_.engine().change(*this, 0, 0);
-  fabric_.engine().set_deadline(*this, sdk::now_ns() + kAcceptPauseNs);
+  fabric_.engine().set_deadline(*this, sdk::now_ns() + kStreamPauseNs);
   if (std::exchange(failure_told_, true)) return;
   const std::string reason = descriptor_error(error);
   WEFT_WARN(instance(), FI_LOG_EP_CTRL, "accept on %s: %s", local().to_string().c_str(),
