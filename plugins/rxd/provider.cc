@@ -117,7 +117,8 @@ Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
                     .rx_size = options_.rx_size,
                     .inject_size = kInjectSize,
                     .max_inject_size = kMaxInjectSize,
-                    .rma_iov_limit = kMaxVectors},
+                    .rma_iov_limit = kMaxVectors,
+                    .contexts = sdk::native_format(*inner) == FI_SOCKADDR_IP},
                    query);
     fi_ep_attr &ep = *info->ep_attr;
     ep.msg_prefix_size = 0;

@@ -80,7 +80,9 @@ Result<void> Endpoint::begin() {
                          .unexpected_limit = options().unexpected_limit,
                          .connect_timeout_ns = options().connect_timeout_ns,
                          .max_strangers = max_strangers(options()),
-                         .descriptors = domain().inner_modes().local_memory});
+                         .descriptors = domain().inner_modes().local_memory,
+                         .place = context_place(),
+                         .only_transmits = only_transmits()});
   core_->set_own_address(local_);
   part_.emplace(domain().fabric().stats(), core_->counters());
   return {};

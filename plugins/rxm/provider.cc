@@ -137,7 +137,9 @@ Result<void> RxmLayer::offer(fi_info &info, const sdk::GetinfoQuery &query) cons
                   .rx_size = options_.rx_size,
                   .inject_size = inject_size(info),
                   .max_inject_size = kMaxInjectSize,
-                  .rma_iov_limit = std::min(info.tx_attr->rma_iov_limit, kMaxVectors)},
+                  .rma_iov_limit = std::min(info.tx_attr->rma_iov_limit, kMaxVectors),
+                  // Regions of a device belong to one of its domains, and a context has its own.
+                  .contexts = (info.domain_attr->mr_mode & FI_MR_LOCAL) == 0},
                  query);
   uint64_t missing = atomics ? 0 : FI_ATOMIC;
   // Peers' accesses are counted by the inner provider.

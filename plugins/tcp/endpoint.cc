@@ -49,6 +49,8 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
       control_ops_(kMaxControlItems, kControlsAtOnce),
       own_recvs_(limits().rx_size) {
   set_tables(*this);
+  count_in_flight(
+      [](sdk::EndpointCore &core) { return static_cast<Endpoint &>(core).tx_ops_.in_use(); });
 }
 
 Endpoint::~Endpoint() = default;

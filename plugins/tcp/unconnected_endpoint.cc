@@ -33,7 +33,7 @@ bool wants_sources(const fi_info &info) {
 // ---- life ----
 
 UnconnectedEndpoint::UnconnectedEndpoint(Domain &domain, const fi_info &info, void *context)
-    : Object(domain.instance(), FI_CLASS_EP, context),
+    : Object(domain.instance(), sdk::endpoint_class(domain.shared()), context),
       RdmEndpoint(domain.shared(), *this, info,
                   {.tx_size = domain.fabric().settings().tx_size,
                    .rx_size = domain.fabric().settings().rx_size,
@@ -52,6 +52,9 @@ UnconnectedEndpoint::UnconnectedEndpoint(Domain &domain, const fi_info &info, vo
       announces_((sdk::order_of(info) & (FI_ORDER_RAS | FI_ORDER_WAS)) == 0) {
   set_tables(*this);
   receiver().min_multi_recv() = kRdmMinMultiRecv;
+  count_in_flight([](sdk::EndpointCore &core) {
+    return static_cast<UnconnectedEndpoint &>(core).tx_ops_.in_use();
+  });
 }
 
 Result<UnconnectedEndpoint *> UnconnectedEndpoint::open(Domain &domain, const fi_info &info,
@@ -71,7 +74,7 @@ Result<UnconnectedEndpoint *> UnconnectedEndpoint::open(Domain &domain, const fi
   WEFT_TRY(ep->keys_, Keys::of(info, &domain.keys(), domain.fabric().settings(),
                                domain.fabric().api_version()));
   ep->acceptor_.set_keys(ep->keys_);
-  WEFT_CHECK(ep->publish(domain.base()));
+  WEFT_CHECK(ep->publish(sdk::endpoint_parent(domain.shared())));
   domain.shared().children.fetch_add(1);
   sdk::Guard guard(domain.engine().lock());
   domain.unconnected().push_back(ep.get());
@@ -87,7 +90,9 @@ Counters &UnconnectedEndpoint::counters() {
 }
 
 RdmHello UnconnectedEndpoint::hello(uint16_t port) const {
-  return {.features = kSaysWhenFull, .port = port, .process = process_};
+  return {.features = uint8_t(kSaysWhenFull | place_bits(context_place())),
+          .port = port,
+          .process = process_};
 }
 
 int UnconnectedEndpoint::setname(void *addr, size_t len) {
@@ -95,7 +100,9 @@ int UnconnectedEndpoint::setname(void *addr, size_t len) {
   if (!address) return -address.error().code;
   sdk::Guard guard(engine_.lock());
   if (enabled()) return -FI_EOPBADSTATE;
-  if (acceptor_.bound()) {
+  if (lane() != nullptr) {
+    acceptor_.close();  // it had a port that was taken with others, which are not free
+  } else if (acceptor_.bound()) {
     if (auto bound = acceptor_.bind(*address); !bound) {
       WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_setname: %s", bound.error().text.c_str());
       return -bound.error().code;
@@ -108,19 +115,28 @@ int UnconnectedEndpoint::setname(void *addr, size_t len) {
 // This call or fi_enable binds the socket, whichever comes first.
 int UnconnectedEndpoint::getname(void *addr, size_t *len) {
   sdk::Guard guard(engine_.lock());
-  if (!acceptor_.bound()) {
-    if (auto bound = acceptor_.bind(local_); !bound) {
+  if (auto bound = bind_name(); !bound) {
+    if (lane() == nullptr)
       WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_getname: %s", bound.error().text.c_str());
-      return -bound.error().code;
-    }
+    return -bound.error().code;
   }
   return sdk::write_address(acceptor_.name(), addr_format_, addr, len);
+}
+
+// The ports of the contexts of a scalable endpoint are reserved before each of them is enabled.
+Result<void> UnconnectedEndpoint::bind_name() {
+  if (acceptor_.bound()) return {};
+  WEFT_CHECK(acceptor_.bind(local_));
+  if (lane() == nullptr) return {};
+  auto reserved = acceptor_.reserve();
+  if (!reserved) acceptor_.close();
+  return reserved;
 }
 
 Result<void> UnconnectedEndpoint::enable() {
   if (enabled()) return {};
   WEFT_CHECK(check_bindings());
-  if (!acceptor_.bound()) WEFT_CHECK(acceptor_.bind(local_));
+  WEFT_CHECK(bind_name());
   WEFT_CHECK(acceptor_.listen(settings().backlog));
   max_unnamed_ = std::clamp<size_t>(descriptor_limit() / 2, 1, settings().max_unnamed_peers);
   av()->add_user(*this, true);
@@ -232,9 +248,9 @@ Peer *UnconnectedEndpoint::peer_at(uint32_t index) {
   table_.set(index, peer);
   peer->indices.push_back(index);
   if (!peer->is_named()) {
-    const uint32_t before = peer->source;
-    set_source(*peer, index);
-    receiver().rename_source(before, index);
+    const uint32_t before = peer->source, entry = sdk::Av::entry_of(index);
+    set_source(*peer, entry);
+    receiver().rename_source(before, entry);
   }
   return peer;
 }

@@ -4,6 +4,7 @@
 #include <weft/sdk/av.h>
 #include <weft/sdk/carrier.h>
 #include <weft/sdk/ops.h>
+#include <weft/sdk/shared_transmit.h>
 
 #include <new>
 #include <string_view>
@@ -44,6 +45,16 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
 
 int Domain::av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) {
   return sdk::open_av(shared(), addr_format_, attr, av, context, name_);
+}
+
+// A datagram has left when the call returns, so there are no places to share.
+int Domain::stx_ctx(struct fi_tx_attr *attr, struct fid_stx **stx, void *context) {
+  return sdk::open_shared_transmit(shared(), attr,
+                                   {.caps = kTransmitCaps,
+                                    .size = fabric_.settings().tx_size,
+                                    .max_size = kMaxQueueSize,
+                                    .inject_size = SIZE_MAX},
+                                   stx, context);
 }
 
 // For layers above (weft/sdk/carrier.h).

@@ -40,12 +40,21 @@ inline constexpr uint8_t kCannotBeCalled = 0x01;  // feature: "do not connect to
 // says when it has room for long messages (kAnnounceNoMore) and when not (kAnnounceAll), and obeys
 // the other side. Two bits, because some peers echo bits that they do not know.
 inline constexpr uint8_t kSaysWhenFull = 0x80, kSaysWhenFullToo = 0x40;
+// Of weft, in a request: the requester is a context of a scalable endpoint, whose first context has a
+// port that is so much lower. Peers that do not know the bits ignore them: to them each context is an
+// endpoint of its own.
+inline constexpr uint8_t kPlaceBits = 0x3e;
+inline constexpr unsigned kPlaceShift = 1;
+constexpr uint8_t place_bits(unsigned place) {
+  return uint8_t(place << kPlaceShift & kPlaceBits);
+}
 
 struct RdmHello {
   uint8_t version = 0;   // request: the sender's highest; accept: see answer_to()
   uint8_t features = 0;  // kCannotBeCalled: of peers since libfabric 2.2; kSaysWhenFull
   uint16_t port = 0;     // on which the requester listens; an accept repeats it
   uint32_t process = 0;  // of the sender of this message
+  unsigned place() const { return (features & kPlaceBits) >> kPlaceShift; }
   bool operator==(const RdmHello &) const = default;
 };
 

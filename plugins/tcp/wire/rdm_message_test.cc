@@ -41,6 +41,17 @@ TEST(RdmMessage, AnythingElseIsRefusedWithAReason) {
   EXPECT_NE(std::string_view(text(HelloRefusal::kPort)), text(HelloRefusal::kSize));
 }
 
+TEST(RdmMessage, AContextSaysItsPlaceBesideOtherFeatures) {
+  for (unsigned place : {0u, 1u, 31u}) {
+    const RdmHello hello{.features = uint8_t(kSaysWhenFull | kCannotBeCalled | place_bits(place)),
+                         .port = 7};
+    const auto heard = parse_hello(encode_hello(hello));
+    ASSERT_TRUE(heard);
+    EXPECT_EQ(heard->place(), place);
+    EXPECT_EQ(heard->features & ~kPlaceBits, kSaysWhenFull | kCannotBeCalled);
+  }
+}
+
 TEST(RdmMessage, Negotiation) {
   // As stock peers were observed to answer, and what they spoke then.
   EXPECT_EQ(answer_to(0), 0);

@@ -67,6 +67,8 @@ class DomainCore {
 
   Engine &engine() { return engine_; }
   DomainContext &shared() { return shared_; }
+  // Becomes a lane of a domain of the same class (scalable.h), or what is beneath one.
+  Result<void> join(DomainCore &origin);
   Memory &memory() { return memory_; }
 
   // fi_ops_domain
@@ -88,6 +90,7 @@ class DomainCore {
 
  protected:
   ~DomainCore() = default;
+  int join_domain(fid_domain *origin);
   // fi_domain_bind: an event queue for registrations.
   int bind_eq(struct fid *fid, uint64_t flags);
   void unbind();  // in close, when it is certain to succeed

@@ -49,6 +49,7 @@ struct RdmOffer {
   size_t inject_size = 0;      // bytes
   size_t max_inject_size = 0;  // for applications that ask
   size_t rma_iov_limit = 1;
+  bool contexts = false;  // scalable endpoints (scalable.h)
 };
 
 inline constexpr size_t kMaxLayerQueue = 65536;  // tx_size and rx_size that may be asked for
