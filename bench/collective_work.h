@@ -14,7 +14,12 @@
 #ifndef WEFT_BENCH_COLLECTIVE_WORK_H_
 #define WEFT_BENCH_COLLECTIVE_WORK_H_
 
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -35,6 +40,40 @@ inline Collective CollectiveNamed(const std::string &name) {
   if (found == names.end()) Fail("'%s' is no collective operation", name);
   return static_cast<Collective>(found - names.begin());
 }
+
+// The calling thread stays on one CPU, the next one for each rank: the scheduler may leave processes
+// that yield on one CPU together, while another one idles.
+inline void TakeCpu(uint32_t rank) {
+  cpu_set_t allowed, own;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) Fail("sched_getaffinity failed");
+  int left = static_cast<int>(rank) % CPU_COUNT(&allowed), cpu = 0;
+  while (!CPU_ISSET(cpu, &allowed) || left-- != 0) ++cpu;
+  CPU_ZERO(&own);
+  CPU_SET(cpu, &own);
+  if (sched_setaffinity(0, sizeof own, &own) != 0) Fail("sched_setaffinity failed");
+}
+
+// Doubles in large pages: how the pages of a heap happen to lie decides more than any algorithm.
+class LargePages {
+ public:
+  explicit LargePages(size_t count) : bytes_((count * sizeof(double) + kPage - 1) / kPage * kPage) {
+    void *const memory = aligned_alloc(kPage, std::max(bytes_, kPage));
+    if (memory == nullptr) Fail("no memory for %d bytes", bytes_);
+    doubles_.reset(static_cast<double *>(memory));
+    madvise(memory, bytes_, MADV_HUGEPAGE);
+  }
+  double *data() { return doubles_.get(); }
+  double &operator[](size_t i) { return doubles_.get()[i]; }
+  const double &operator[](size_t i) const { return doubles_.get()[i]; }
+
+ private:
+  static constexpr size_t kPage = 2u << 20;
+  struct Freer {
+    void operator()(double *memory) const { free(memory); }
+  };
+  const size_t bytes_;
+  std::unique_ptr<double, Freer> doubles_;
+};
 
 class CollectiveWork {
  public:
@@ -86,7 +125,7 @@ class CollectiveWork {
   const uint32_t rank_, ranks_;
   Collective what_ = Collective::kBarrier;
   size_t count_ = 0;
-  std::vector<double> operand_, result_;
+  LargePages operand_, result_;
 };
 
 }  // namespace weft::bench

@@ -135,6 +135,7 @@ class Rank {
 };
 
 void RunRank(const Options &options, Control &control, uint32_t me, size_t largest) {
+  TakeCpu(me);
   Rank rank(options, me, largest);
   const std::string name = rank.name();
   const Library library = LoadedLibrary();

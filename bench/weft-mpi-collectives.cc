@@ -141,6 +141,7 @@ int Main(int argc, char **argv) {
   CLI11_PARSE(app, argc, argv);
   const std::vector<size_t> sizes = ParseSizes(size_list, 0);
 
+  TakeCpu(Rank::Me());
   Rank rank(CollectiveNamed(test), *std::max_element(sizes.begin(), sizes.end()));
   const json library = MappedLibrary();
   // All ranks have the same one.

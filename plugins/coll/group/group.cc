@@ -11,7 +11,7 @@
 namespace weft::coll {
 namespace {
 
-constexpr uint32_t kVersion = 1;  // of what members say, and of the schedules
+constexpr uint32_t kVersion = 2;  // of what members say, and of the schedules
 
 void put_word(uint8_t *at, uint64_t value, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) at[i] = uint8_t(value >> (8 * i));
@@ -94,6 +94,7 @@ int Group::start(uint64_t now, const Call &call) {
   Task task = call.task;
   task.rank = rank();
   task.size = size();
+  task.in_place = task.coll == FI_ALLREDUCE && call.operand == call.result;
   choice_.choose(task);
   Operation &operation = take(now);
   if (const int rc = operation.prepare(call, task); rc != 0) {

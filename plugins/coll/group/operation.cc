@@ -14,9 +14,9 @@ bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes) {
   return a_bytes != 0 && b_bytes != 0 && left < right + b_bytes && right < left + a_bytes;
 }
 
-// The first thing that is done with the operand is to copy it to the result, or there is one only.
+// The schedule knows of it, or there is no operand.
 bool may_share(const Task &task) {
-  return task.coll == FI_ALLREDUCE || task.coll == FI_BROADCAST || task.coll == FI_BARRIER;
+  return task.in_place || task.coll == FI_BROADCAST || task.coll == FI_BARRIER;
 }
 
 }  // namespace

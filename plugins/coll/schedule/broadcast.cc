@@ -1,10 +1,27 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Barrier by dissemination; broadcast by a binomial tree, or of long data by a scatter and an
-// allgather in a ring.
+// Barrier by way of the first member, or by dissemination. Broadcast by a binomial tree; of long
+// data along a chain in pieces, or by a scatter and an allgather in a ring.
 #include "plugins/coll/schedule/parts.h"
 #include "plugins/coll/schedule/tree.h"
 
 namespace weft::coll {
+
+// The first member hears of all, then tells all.
+Need need_barrier_linear(const Task &) {
+  return {.rounds = 2};
+}
+
+void fill_barrier_linear(const Task &task, uint32_t index, Round &round) {
+  const bool tells = index == 1;
+  if (task.rank != 0) {
+    if (tells) return;
+    round.transfers.push_back({.sends = false, .peer = 0, .label = 1, .slice = {}});
+    round.transfers.push_back({.sends = true, .peer = 0, .label = 0, .slice = {}});
+    return;
+  }
+  for (uint32_t rank = 1; rank < task.size; ++rank)
+    round.transfers.push_back({.sends = tells, .peer = rank, .label = tells, .slice = {}});
+}
 
 // In each round a member hears, by way of others, of twice as many.
 Need need_barrier(const Task &task) {
@@ -31,6 +48,34 @@ void fill_broadcast_binomial(const Task &task, uint32_t index, Round &round) {
   } else {
     tree.for_children([&](const Tree::Child &child) { steps.send(child.rank, 0, data); });
   }
+}
+
+namespace {
+
+// Pieces that stay in a cache while they are received and sent on, but are not too many.
+constexpr uint64_t kPiece = 128 * 1024, kMaxPieces = 256;
+
+Cut pieces_of(const Task &task) {
+  const uint64_t wanted = std::clamp<uint64_t>(task.bytes() / kPiece, 1, kMaxPieces);
+  return {task.count, wanted, task.unit};
+}
+
+}  // namespace
+
+Need need_broadcast_pipeline(const Task &task) {
+  return {.rounds = uint32_t(pieces_of(task).parts) + 1};
+}
+
+// In each round a member receives a piece, and sends the one before.
+void fill_broadcast_pipeline(const Task &task, uint32_t index, Round &round) {
+  Steps steps(task, round);
+  const Cut cut = pieces_of(task);
+  const Relative order{task.size, task.root};
+  const uint32_t own = order.of(task.rank);
+  if (own != 0 && index < cut.parts)
+    steps.receive(order.rank(own - 1), index, cut.slice(Place::kResult, index, index + 1));
+  if (own + 1 != task.size && index != 0)
+    steps.send(order.rank(own + 1), index - 1, cut.slice(Place::kResult, index - 1, index));
 }
 
 Need need_broadcast_long(const Task &task) {

@@ -48,11 +48,17 @@ std::string names_of_algorithms(fi_collective_op coll) {
 
 Choice::Choice()
     : rules_{
+          // Few members: two hops by way of the first one are fewer messages, and as fast.
+          {FI_BARRIER, Algorithm::kDissemination, kAny, 2},
+          {FI_BARRIER, Algorithm::kLinear, kAny, 8},
           {FI_BARRIER, Algorithm::kDissemination},
           {FI_BROADCAST, Algorithm::kBinomial, 16 * kKibi},
-          {FI_BROADCAST, Algorithm::kBinomial, kAny, 4},
+          {FI_BROADCAST, Algorithm::kBinomial, 512 * kKibi, 8},
+          {FI_BROADCAST, Algorithm::kPipeline, kAny, 8},
           {FI_BROADCAST, Algorithm::kScatterAllgather, kAny, 256},
           {FI_BROADCAST, Algorithm::kBinomial},
+          {FI_ALLREDUCE, Algorithm::kRecursiveDoubling, 4 * kKibi, 2},
+          {FI_ALLREDUCE, Algorithm::kLinear, 4 * kKibi, 8},
           {FI_ALLREDUCE, Algorithm::kRecursiveDoubling, 4 * kKibi},
           {FI_ALLREDUCE, Algorithm::kRabenseifner, kKibi * kKibi},
           {FI_ALLREDUCE, Algorithm::kRing, kAny, 64},
@@ -60,8 +66,8 @@ Choice::Choice()
           {FI_ALLGATHER, Algorithm::kBruck, 512},
           {FI_ALLGATHER, Algorithm::kRecursiveDoubling, 16 * kKibi},
           {FI_ALLGATHER, Algorithm::kRing},
-          {FI_ALLTOALL, Algorithm::kPairwise, kAny, 8},
-          {FI_ALLTOALL, Algorithm::kBruck, 256},
+          {FI_ALLTOALL, Algorithm::kPairwise, kAny, 2},
+          {FI_ALLTOALL, Algorithm::kBruck, 512},
           {FI_ALLTOALL, Algorithm::kPairwise},
           {FI_REDUCE_SCATTER, Algorithm::kRecursiveHalving, 16 * kKibi},
           {FI_REDUCE_SCATTER, Algorithm::kPairwise},

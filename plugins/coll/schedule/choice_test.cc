@@ -67,7 +67,7 @@ TEST(CollChoice, RefusalsNameWhatIsWrongAndWhatThereIs) {
   using ::testing::HasSubstr;
   EXPECT_THAT(refusal("allredoce=ring"), HasSubstr("no collective \"allredoce\""));
   EXPECT_THAT(refusal("allreduce=bruck"),
-              HasSubstr("it has recursive_doubling, rabenseifner, ring"));
+              HasSubstr("it has linear, recursive_doubling, rabenseifner, ring"));
   EXPECT_THAT(refusal("allreduce"), HasSubstr("no algorithm \"\""));
   EXPECT_THAT(refusal("allreduce:x=ring"), HasSubstr("are numbers"));
   EXPECT_THAT(refusal("allreduce:1:2:3=ring"), HasSubstr("are numbers"));

@@ -45,8 +45,13 @@ class Steps {
   }
   // `own` becomes the result; the operands of `other` are those of a lower rank, or of a higher.
   void reduce(const Slice &own, const Slice &other, bool other_is_lower) {
-    if (own.bytes == 0) return;
-    round_.steps.push_back({true, own, other_is_lower ? other : own, other_is_lower ? own : other});
+    reduce_into(own, own, other, other_is_lower);
+  }
+  // into = own and other, as above.
+  void reduce_into(const Slice &into, const Slice &own, const Slice &other, bool other_is_lower) {
+    if (into.bytes == 0) return;
+    round_.steps.push_back(
+        {true, into, other_is_lower ? other : own, other_is_lower ? own : other});
   }
   // The part [from, to) of an array of blocks of task.bytes() each.
   Slice blocks(Place place, uint64_t from, uint64_t to) const {
@@ -141,10 +146,16 @@ struct Row {
 
 Need need_barrier(const Task &task);
 void fill_barrier(const Task &task, uint32_t index, Round &round);
+Need need_barrier_linear(const Task &task);
+void fill_barrier_linear(const Task &task, uint32_t index, Round &round);
+Need need_broadcast_pipeline(const Task &task);
+void fill_broadcast_pipeline(const Task &task, uint32_t index, Round &round);
 Need need_broadcast_binomial(const Task &task);
 void fill_broadcast_binomial(const Task &task, uint32_t index, Round &round);
 Need need_broadcast_long(const Task &task);
 void fill_broadcast_long(const Task &task, uint32_t index, Round &round);
+Need need_allreduce_linear(const Task &task);
+void fill_allreduce_linear(const Task &task, uint32_t index, Round &round);
 Need need_allreduce_doubling(const Task &task);
 void fill_allreduce_doubling(const Task &task, uint32_t index, Round &round);
 Need need_allreduce_rabenseifner(const Task &task);

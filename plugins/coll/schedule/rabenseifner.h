@@ -40,10 +40,15 @@ class Rabenseifner {
     return cut_.slice(place_, halving_.lost_from(k + 1), halving_.lost_to(k + 1));
   }
   void reduce(uint32_t k, uint32_t label, Steps &steps) const {
-    const Slice own = kept(k), other{Place::kScratch, other_at_, own.bytes};
+    const Slice own = kept(k);
+    reduce_from(place_, {Place::kScratch, other_at_, own.bytes}, k, label, steps);
+  }
+  // The same where this member's data is still at `from`, and what comes goes to `other`.
+  void reduce_from(Place from, const Slice &other, uint32_t k, uint32_t label, Steps &steps) const {
+    const Slice own = kept(k), given = lost(k);
     steps.receive(peer(k), label, other);
-    steps.send(peer(k), label, lost(k));
-    steps.reduce(own, other, (halving_.number >> k & 1) != 0);
+    steps.send(peer(k), label, {from, given.at, given.bytes});
+    steps.reduce_into(own, {from, own.at, own.bytes}, other, (halving_.number >> k & 1) != 0);
   }
 
  private:

@@ -38,7 +38,9 @@ namespace weft::coll {
 
 enum class Algorithm : uint8_t {
   kDissemination,
+  kLinear,
   kBinomial,
+  kPipeline,
   kScatterAllgather,
   kRecursiveDoubling,
   kRecursiveHalving,
@@ -60,7 +62,8 @@ struct Task {
   Algorithm algorithm = Algorithm::kDissemination;
   uint32_t rank = 0, size = 1, root = 0;
   uint64_t count = 0;
-  uint32_t unit = 1;  // bytes of an element
+  uint32_t unit = 1;      // bytes of an element
+  bool in_place = false;  // at this member the operand is the result's memory (allreduce)
 
   uint64_t bytes() const { return count * unit; }
   bool has_root() const {

@@ -32,7 +32,7 @@ class Member {
         network_(network),
         reference_(reference),
         operand_(reference.operand(task.rank)),
-        result_(reference.result_before(task.rank)),
+        result_(task.in_place ? operand_ : reference.result_before(task.rank)),
         scratch_(schedule_.scratch()) {
     EXPECT_EQ(operand_.size(), operand_bytes(task));
     EXPECT_EQ(result_.size(), result_bytes(task));
@@ -114,6 +114,7 @@ void run_all(const Task &task, int op, int datatype, std::mt19937_64 &random) {
   for (uint32_t rank = 0; rank < task.size; ++rank) {
     Task own = task;
     own.rank = rank;
+    own.in_place = task.coll == FI_ALLREDUCE && random() % 3 == 0;
     members.emplace_back(own, network, reference);
   }
   std::vector<uint32_t> order(task.size);
@@ -180,6 +181,7 @@ TEST_P(CollSchedule, LargeGroups) {
   std::mt19937_64 random(2);
   const bool is_long = GetParam().algorithm == Algorithm::kRing ||
                        GetParam().algorithm == Algorithm::kPairwise ||
+                       GetParam().algorithm == Algorithm::kLinear ||
                        GetParam().algorithm == Algorithm::kScatterAllgather;
   for (const uint32_t size : {127u, 200u, is_long ? 255u : 1025u}) {
     Task task{.coll = GetParam().coll,
@@ -194,10 +196,24 @@ TEST_P(CollSchedule, LargeGroups) {
   }
 }
 
+// Data of many pieces, the last one longer or shorter than the others.
+TEST(CollSchedulePieces, ABroadcastAlongAChain) {
+  std::mt19937_64 random(3);
+  for (const uint64_t count : {50'000u, 131'072u, 200'001u})
+    for (const uint32_t size : {2u, 3u, 8u})
+      run_all({.coll = FI_BROADCAST,
+               .algorithm = Algorithm::kPipeline,
+               .size = size,
+               .root = size / 2,
+               .count = count,
+               .unit = 8},
+              FI_SUM, FI_UINT64, random);
+}
+
 // The results of all members are equal, whatever the operation makes of the order of its operands.
 TEST(CollScheduleTypes, AllMembersHaveEqualResults) {
-  for (const Algorithm algorithm :
-       {Algorithm::kRecursiveDoubling, Algorithm::kRabenseifner, Algorithm::kRing})
+  for (const Algorithm algorithm : {Algorithm::kLinear, Algorithm::kRecursiveDoubling,
+                                    Algorithm::kRabenseifner, Algorithm::kRing})
     for (const int datatype : {FI_FLOAT, FI_DOUBLE})
       for (const int op : {FI_SUM, FI_PROD, FI_MIN, FI_MAX})
         for (uint32_t size = 1; size <= 19; ++size) {
