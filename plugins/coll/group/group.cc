@@ -110,7 +110,7 @@ int Group::start(uint64_t now, const Call &call) {
 void Group::advance(Operation &operation) {
   while (operation.active && operation.under_way == 0) {
     if (operation.failure != Failure::kNone) return end(operation);
-    operation.run_steps();
+    operation.run(operation.round.steps);
     if (operation.next == operation.schedule->rounds()) return end(operation);
     begin_round(operation);
   }
@@ -119,8 +119,7 @@ void Group::advance(Operation &operation) {
 // Receives come first, so that a message that is there already finds its place.
 void Group::begin_round(Operation &operation) {
   Round &round = operation.round;
-  round.transfers.clear();
-  round.steps.clear();
+  round.clear();
   operation.schedule->round(operation.next++, round);
   operation.flights.clear();
   operation.flights.resize(round.transfers.size());
@@ -128,6 +127,7 @@ void Group::begin_round(Operation &operation) {
     for (size_t i = 0; i < round.transfers.size(); ++i)
       if (round.transfers[i].sends == sends)
         post(operation, operation.flights[i], round.transfers[i]);
+  operation.run(round.meanwhile);
 }
 
 void Group::post(Operation &operation, Flight &flight, const Transfer &transfer) {

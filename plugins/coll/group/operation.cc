@@ -38,8 +38,7 @@ int Operation::prepare(const Call &wanted, const Task &task) {
   next = 0;
   under_way = 0;
   failure = Failure::kNone;
-  round.transfers.clear();
-  round.steps.clear();
+  round.clear();
   return 0;
 }
 
@@ -54,8 +53,8 @@ uint8_t *Operation::bytes_of(const Slice &slice) {
   }
 }
 
-void Operation::run_steps() {
-  for (const LocalStep &step : round.steps) {
+void Operation::run(const std::vector<LocalStep> &steps) {
+  for (const LocalStep &step : steps) {
     uint8_t *const into = bytes_of(step.into), *const left = bytes_of(step.left);
     if (step.reduces)
       sdk::reduce_execute(call.op, call.datatype, into, left, bytes_of(step.right),

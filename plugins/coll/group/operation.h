@@ -94,7 +94,7 @@ struct Operation {
   // 0, or -FI_E...: the arguments make no sense.
   int prepare(const Call &wanted, const Task &task);
   uint8_t *bytes_of(const Slice &slice);
-  void run_steps();
+  void run(const std::vector<LocalStep> &steps);
 };
 
 }  // namespace weft::coll

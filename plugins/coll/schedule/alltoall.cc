@@ -75,16 +75,16 @@ void fill_alltoall_bruck(const Task &task, uint32_t index, Round &round) {
 }
 
 Need need_alltoall_pairwise(const Task &task) {
-  return {.rounds = 1 + (task.size - 1 + kPairs - 1) / kPairs};
+  return {.rounds = std::max(1u, (task.size - 1 + kPairs - 1) / kPairs)};
 }
 
 void fill_alltoall_pairwise(const Task &task, uint32_t index, Round &round) {
   Steps steps(task, round);
   if (index == 0)
-    return steps.copy(steps.block(Place::kResult, task.rank),
-                      steps.block(Place::kOperand, task.rank));
+    steps.copy_meanwhile(steps.block(Place::kResult, task.rank),
+                         steps.block(Place::kOperand, task.rank));
   const uint64_t around = uint64_t{task.rank} + task.size;
-  const uint32_t first = 1 + (index - 1) * kPairs, last = std::min(first + kPairs, task.size);
+  const uint32_t first = 1 + index * kPairs, last = std::min(first + kPairs, task.size);
   for (uint32_t distance = first; distance < last; ++distance) {
     const uint32_t from = wrap(around - distance, task.size);
     const uint32_t to = wrap(around + distance, task.size);

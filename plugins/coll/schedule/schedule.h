@@ -10,14 +10,15 @@
 //      uint64_t bytes = 0;
 //      Round round;
 //      for (uint32_t i = 0; schedule && i < schedule->rounds(); ++i) {
+//        round.clear();
 //        schedule->round(i, round);
 //        for (const Transfer &one : round.transfers) bytes += one.sends ? one.slice.bytes : 0;
 //      }
 //      return bytes;
 //    }
 //
-// An executor starts all transfers of a round, waits for them, then does the local steps in their
-// order, and goes on to the next round. The rounds of members need not be in step: what matches is
+// An executor starts all transfers of a round, does what can be done meanwhile, waits for them, then
+// does the local steps in their order, and goes on to the next round. The rounds of members need not be in step: what matches is
 // the label of a transfer, which is the same at both ends and occurs once between two members.
 //
 // The operands of a reduction are put together in an order that depends on the task alone, and each
@@ -97,7 +98,13 @@ struct LocalStep {
 
 struct Round {
   std::vector<Transfer> transfers;
+  std::vector<LocalStep> meanwhile;  // which have nothing to do with the transfers
   std::vector<LocalStep> steps;
+  void clear() {
+    transfers.clear();
+    meanwhile.clear();
+    steps.clear();
+  }
 };
 
 class Schedule {

@@ -53,8 +53,7 @@ class Member {
 
  private:
   void enter() {
-    round_.transfers.clear();
-    round_.steps.clear();
+    round_.clear();
     if (done()) return;
     schedule_.round(at_, round_);
     const uint32_t rank = schedule_.task().rank;
@@ -68,6 +67,7 @@ class Member {
       EXPECT_TRUE(is_new && labels_.insert({one.peer, one.label}).second)
           << "a label is used twice";
     }
+    for (const LocalStep &step : round_.meanwhile) run(step);
   }
   bool take() {
     const uint32_t rank = schedule_.task().rank;
