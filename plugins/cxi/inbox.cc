@@ -253,25 +253,26 @@ uint64_t Inbox::key_of(uint16_t buffer_id, Nid nid, Pid pid, uint8_t id) {
   return uint64_t{buffer_id} << 40 | uint64_t{id} << 32 | uint64_t{nid} << kPidBits | pid;
 }
 
-// Of two events one may come from a sender nowhere: the NIC knows where it is, and says so in the
-// other. The first that waits for such a one is it.
+// The message that another event has told of already; null: there is none. One of the events may
+// name a sender nowhere (sources.h): the other one, of the NIC itself, says where it is. Only then
+// all messages are looked at.
 Inbox::Incoming *Inbox::known_rendezvous(uint64_t key, const Peer &peer) {
   for (auto [one, end] = rendezvous_.equal_range(key); one != end; ++one)
     if (one->second->sender.peer == peer) return one->second;
-  constexpr uint64_t kNid = uint64_t{kMaxNid} << kPidBits;
-  for (auto one = rendezvous_.begin(); one != rendezvous_.end(); ++one) {
-    Incoming &other = *one->second;
-    const bool is_other = peer.is_nowhere() ? !other.known : other.sender.peer.is_nowhere();
-    if (!is_other || (other.key | kNid) != (key | kNid)) continue;
-    if (!peer.is_nowhere()) {
-      rendezvous_.erase(one);
-      other.key = key;
-      other.sender.peer = peer;
-      rendezvous_.emplace(key, &other);
-    }
-    return &other;
+  const auto nowhere = [](uint64_t any) { return any | uint64_t{kMaxNid} << kPidBits; };
+  if (peer.is_nowhere()) {
+    for (const auto &[other, message] : rendezvous_)
+      if (!message->known && nowhere(other) == key) return message;
+    return nullptr;
   }
-  return nullptr;
+  const auto waiting = rendezvous_.find(nowhere(key));
+  if (waiting == rendezvous_.end()) return nullptr;
+  Incoming &message = *waiting->second;
+  rendezvous_.erase(waiting);
+  message.key = key;
+  message.sender.peer = peer;
+  rendezvous_.emplace(key, &message);
+  return &message;
 }
 
 // A message of a slot. What is known of a rendezvous comes by several events, in any order.
