@@ -201,6 +201,13 @@ void Lower::shut() {
   region_.close();
   if (av_ != nullptr) fi_close(&std::exchange(av_, nullptr)->fid);
   if (cq_ != nullptr) fi_close(&std::exchange(cq_, nullptr)->fid);
+  // It may be opened again.
+  free_.clear();
+  free_leaving_.clear();
+  places_.clear();
+  pool_.clear();
+  leaving_.clear();
+  posted_ = 0;
 }
 
 void Lower::wait(uint64_t end_ns) {

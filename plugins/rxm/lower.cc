@@ -174,6 +174,11 @@ void Lower::shut() {
     if (*cntr != nullptr) domain_.mirrors().remove(domain_.engine(), std::exchange(*cntr, nullptr));
   if (cq_ != nullptr) fi_close(&std::exchange(cq_, nullptr)->fid);
   if (eq_ != nullptr) fi_close(&std::exchange(eq_, nullptr)->fid);
+  // It may be opened again.
+  free_.clear();
+  places_.clear();
+  pool_.clear();
+  posted_ = ended_ = connecting_ = 0;
   shuts_ = false;
 }
 
