@@ -12,6 +12,7 @@
 #include "address_codec.h"
 #include "av_file.h"
 #include "av_reverse.h"  // ~Av destroys it
+#include "av_view.h"     // likewise
 #include "exported.h"
 #include "peer.h"
 
@@ -41,7 +42,7 @@ Result<void> take_owners(fi_av_attr &attr, void *context) {
 // ---- opening and closing ----
 
 Av::Av(DomainContext &domain, uint32_t addr_format, uint32_t native, const fi_av_attr &attr,
-       void *context)
+       void *context, Av *origin)
     : Object(domain.instance, FI_CLASS_AV, context),
       domain_(domain),
       addr_format_(addr_format),
@@ -53,7 +54,9 @@ Av::Av(DomainContext &domain, uint32_t addr_format, uint32_t native, const fi_av
       only_ids_(attr.flags & FI_AV_USER_ID),
       index_mask_(attr.rx_ctx_bits == 0 ? ~fi_addr_t(0) : ~fi_addr_t(0) >> attr.rx_ctx_bits),
       rx_ctx_shift_(64 - unsigned(attr.rx_ctx_bits == 0 ? 1 : attr.rx_ctx_bits)),
-      has_ids_(only_ids_) {
+      has_ids_(only_ids_),
+      found_once_(origin != nullptr),
+      origin_(origin) {
   fill_tables(*this);
 }
 
@@ -239,7 +242,12 @@ int Av::set_user_id(fi_addr_t fi_addr, fi_addr_t user_id, uint64_t flags) {
   Guard guard(domain_.engine->lock());
   const uint32_t index = index_of(fi_addr);
   if (index == kNone) return -FI_EINVAL;
-  ids(index / kChunk)[index % kChunk] = user_id;
+  {
+    const auto alone = hold_views();
+    ids(index / kChunk)[index % kChunk] = user_id;
+  }
+  if (views_ != nullptr)
+    for (Av *view : views_->list) view->rename(index, user_id);
   return 0;
 }
 

@@ -15,6 +15,7 @@
 #include "address_ib.h"
 #include "av_file.h"
 #include "av_reverse.h"
+#include "av_view.h"
 
 namespace weft::sdk {
 
@@ -129,6 +130,7 @@ uint32_t Av::lowest_free() {
 // The entry must be free. Throws bad_alloc, and then nothing has changed. Users are told last,
 // because they may at once report what came from this address.
 void Av::set(uint32_t index, const Address &address, const fi_addr_t *id) {
+  auto alone = hold_views();
   const uint32_t number = index / kChunk, place = index % kChunk;
   if (reverse_ != nullptr) reverse_->reserve(1);
   while (number >= chunks_.size()) {
@@ -157,13 +159,26 @@ void Av::set(uint32_t index, const Address &address, const fi_addr_t *id) {
   if (++chunk->used == kChunk) room_[number / 64] &= ~(uint64_t(1) << number % 64);
   end_ = std::max(end_, index + 1);
   ++count_;
-  if (reverse_ != nullptr && !reverse_->add(index, address)) twice_ = true;
+  if (reverse_ != nullptr && !reverse_->add(index, address)) {
+    twice_ = true;
+    found_once_ = false;
+  }
+  if (alone) alone.unlock();
   for (size_t i = 0; i < av_users_.size(); ++i)
     if (av_users_[i].second) av_users_[i].first->on_av_inserted(index, address);
+  if (views_ == nullptr) return;
+  for (Av *view : views_->list) view->tell_inserted(index, address, found_once_);
 }
 
 void Av::clear(uint32_t index) {
-  for (size_t i = 0; i < av_users_.size(); ++i) av_users_[i].first->on_av_removed(index);
+  for (size_t i = 0; i < av_users_.size(); ++i) tell_removed(*av_users_[i].first, index);
+  take_out(index);
+  if (views_ == nullptr) return;
+  for (Av *view : views_->list) view->drop(index);
+}
+
+void Av::take_out(uint32_t index) {
+  const auto alone = hold_views();
   if (reverse_ != nullptr) reverse_->remove(index, *get(index));
   const uint32_t number = index / kChunk, place = index % kChunk;
   Chunk *chunk = chunks_[number];
@@ -214,6 +229,7 @@ void Av::refresh() {
 }
 
 uint32_t Av::find(const Address &address) {
+  if (origin_ != nullptr && file_ == nullptr) return find_in_origin(address);
   if (file_ != nullptr) refresh();
   if (reverse_ == nullptr) {
     auto reverse = std::make_unique<Reverse>(*this);
@@ -221,6 +237,7 @@ uint32_t Av::find(const Address &address) {
     for (uint32_t index = 0; index < end_; ++index)
       if (const auto there = get(index); there && !reverse->add(index, *there)) twice_ = true;
     reverse_ = std::move(reverse);
+    found_once_ = !twice_;
   }
   return reverse_->find(address);
 }

@@ -84,6 +84,7 @@ class AvFile {
 
   // The file of a name: unambiguous, whatever characters the names have.
   static Result<std::string> path_of(std::string_view domain, std::string_view name);
+  const std::string &path() const { return path_; }
   // An error: a record that no process of weft writes in a file of the native format.
   static Result<std::optional<Address>> parse(const Record &record, uint32_t native);
   static Record make_record(const std::optional<Address> &address);

@@ -121,6 +121,24 @@ TEST(AvMemory, OfAMillionPeersOfCxi) {
       FI_ADDR_CXI, [](uint32_t n) { return numbered_name<8>(FI_ADDR_CXI, n); }, 9);
 }
 
+// The lanes of a scalable endpoint: a peer that was only inserted costs nothing more.
+TEST(AvMemory, OfViews) {
+  constexpr uint32_t kPeers = 100'000, kViews = 8;
+  Vector v;
+  for (uint32_t i = 0; i < kPeers; ++i) v.insert(v4(i + 1));
+  v.find(v4(1));
+  TestDomain lanes[kViews];
+  const size_t before = held;
+  std::vector<Av *> views;
+  for (TestDomain &lane : lanes) views.push_back(*Av::open_view(lane.context, *v.av));
+  for (uint32_t i = 0; i < kViews; ++i) {
+    Guard guard(lanes[i].engine.lock());
+    EXPECT_EQ(views[i]->peer_of(kPeers - 1 - i), kPeers - 1 - i);
+  }
+  EXPECT_LE(double(held - before) / kPeers / kViews, 0.25);
+  for (Av *view : views) view->close_view();
+}
+
 TEST(AvMemory, OfTheReverseTableWhileItGrows) {
   constexpr uint32_t kPeers = 300'000;
   Vector v;

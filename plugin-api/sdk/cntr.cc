@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "exported.h"
+#include "feeder.h"
 #include "peer.h"
 
 namespace weft::sdk {
@@ -45,7 +46,7 @@ Cntr::Cntr(DomainContext &domain, const fi_cntr_attr &attr, void *context, fid_p
       device_(std::move(device)),
       store_(std::move(store)),
       import_(owner != nullptr ? std::make_unique<Import>(*this, owner) : nullptr),
-      engine_(device_ != nullptr ? device_->engine : *domain.engine),
+      engine_(device_ != nullptr ? &device_->engine : domain.engine),
       bytes_(attr.events == FI_CNTR_EVENTS_BYTES) {
   c()->fid.ops = const_cast<fi_ops *>(fid_ops<Cntr>());
   c()->ops = const_cast<fi_ops_cntr *>(owner == nullptr ? cntr_ops<Cntr>() : imported_ops());
@@ -86,7 +87,7 @@ Result<Cntr *> Cntr::open(DomainContext &domain, const fi_cntr_attr *attr, void 
   Cntr *cntr =
       new (std::nothrow) Cntr(domain, *attr, context, owner, std::move(device), std::move(store));
   if (cntr == nullptr) return fail(FI_ENOMEM, "no memory for a counter");
-  Engine &engine = cntr->engine_;
+  Engine &engine = cntr->engine();
   auto opened = cntr->wait_.open(raw(attr->wait_obj));
   if (opened && attr->wait_obj == FI_WAIT_SET)
     opened = WaitSet::check(attr->wait_set, domain.instance);
@@ -194,26 +195,28 @@ void Cntr::change(uint64_t value, bool adds) {
 uint64_t Cntr::read() {
   if (device_ != nullptr) return value();
   uint64_t now;
+  Engine *engine;
   {
-    Guard guard(engine_.lock());
-    engine_.progress();
+    EngineGuard held(engine_);
+    engine = &held.engine;
+    engine->progress();
     now = value();
   }
   const bool found = last_read_.load(std::memory_order_relaxed) != now;
   if (found) last_read_.store(now, std::memory_order_relaxed);
-  engine_.have_read(found);
+  engine->have_read(found);
   return now;
 }
 
 uint64_t Cntr::readerr() {
   if (device_ != nullptr) return errors();
-  Guard guard(engine_.lock());
-  engine_.progress();
+  EngineGuard held(engine_);
+  held.engine.progress();
   return errors();
 }
 
 int Cntr::update(Which which, uint64_t value, bool add) {
-  Guard guard(engine_.lock());
+  EngineGuard held(engine_);
   const bool is_value = which == Which::kValue;
   if (add) value += is_value ? this->value() : errors();
   if (store_ != nullptr) {
@@ -260,11 +263,12 @@ int Cntr::wait(uint64_t threshold, int timeout) {
   // Programs wait on counters without a wait object, too, although fi_cntr.3 forbids it: fabtests'
   // own of triggered operations, which are made for providers that allow it.
   const bool yields = wait_.type() == FI_WAIT_YIELD || !wait_.can_block();
-  std::unique_lock lock(engine_.lock());
+  Engine &engine = EngineGuard::hold(engine_);  // it does not change while a thread waits
+  std::unique_lock lock(engine.lock(), std::adopt_lock);
   WaitObject::Waiter waiter(wait_);
   const uint64_t errors = this->errors();
   for (;;) {
-    engine_.progress();
+    engine.progress();
     if (value() >= threshold) return 0;
     if (this->errors() != errors) return -FI_EAVAIL;
     if (deadline.passed()) return -FI_ETIMEDOUT;
@@ -281,19 +285,83 @@ int Cntr::wait(uint64_t threshold, int timeout) {
   }
 }
 
+// ---- a counter that several lanes report to ----
+
+class CntrFeeder final : public Feeder {
+ public:
+  CntrFeeder(DomainContext &lane, Cntr &to) : Feeder(lane, to.engine()), to_(to) {
+    fi_cntr_attr attr{};
+    attr.events = to.bytes_ ? FI_CNTR_EVENTS_BYTES : FI_CNTR_EVENTS_COMP;
+    cntr = new Cntr(lane, attr, nullptr, nullptr, nullptr, std::make_unique<Store>(*this));
+  }
+  ~CntrFeeder() { delete cntr; }
+  Cntr *cntr;
+
+ private:
+  // The lane's counter only passes on what it counts.
+  struct Store final : CntrStore {
+    explicit Store(CntrFeeder &to) : feeder(to) {}
+    uint64_t value() override { return 0; }
+    uint64_t errors() override { return 0; }
+    void set(uint64_t) override {}
+    void set_errors(uint64_t) override {}
+    void count(uint64_t amount) override {
+      feeder.put([&] { feeder.value_ += amount; });
+    }
+    void count_error() override {
+      feeder.put([&] { ++feeder.errors_; });
+    }
+    CntrFeeder &feeder;
+  };
+  void empty() override {
+    if (const uint64_t n = std::exchange(value_, 0); n != 0) to_.add_events(n, n);
+    for (; errors_ != 0; --errors_) to_.add_error();
+  }
+
+  Cntr &to_;
+  uint64_t value_ = 0, errors_ = 0;
+};
+
+Cntr *Cntr::reached_from(DomainContext &from) {
+  if (come_to(from)) return this;
+  EngineGuard held(engine_);
+  for (const auto &feeder : feeders_)
+    if (&feeder->lane() == &from) return feeder->cntr;
+  feeders_.push_back(std::make_unique<CntrFeeder>(from, *this));
+  feeders_.back()->start();
+  return feeders_.back()->cntr;
+}
+
+bool Cntr::come_to(DomainContext &to) {
+  if (is_under(*to.engine)) return true;
+  return change_engine(engine_, *to.engine, wait_, [&] {
+    if (users.load() != 0 || wait_.awaited() || wait_set_ != nullptr || !feeders_.empty() ||
+        !deferred_.empty())
+      return false;
+    move_home(home_, to);
+    return true;
+  });
+}
+
 int Cntr::close() {
   const bool defers = domain_.deferred != nullptr && can_defer();
   if (defers) {  // what is due may be about to change this counter
-    Guard guard(engine_.lock());
+    EngineGuard held(engine_);
     domain_.deferred->run();
   }
   if (users.load() != 0) return -FI_EBUSY;
   if (defers) {
-    Guard guard(engine_.lock());
+    EngineGuard held(engine_);
     domain_.deferred->forget(*this);
   }
-  if (wait_set_ != nullptr) wait_set_->leave(base(), {.engine = &engine_});
+  if (wait_set_ != nullptr) wait_set_->leave(base(), {.engine = &engine()});
+  {
+    EngineGuard held(engine_);
+    for (const auto &feeder : feeders_) feeder->stop();
+  }
+  feeders_.clear();
   retire();
+  if (home_ != nullptr) home_->children.fetch_sub(1);
   domain_.children.fetch_sub(1, std::memory_order_relaxed);
   delete this;
   return 0;
@@ -301,7 +369,7 @@ int Cntr::close() {
 
 int Cntr::control(int command, void *arg) {
   if (command == FI_EXPORT_FID) return import_ == nullptr ? export_fid(*this, arg) : -FI_ENOSYS;
-  Guard guard(engine_.lock());
+  EngineGuard held(engine_);
   return wait_.control(command, arg);
 }
 
@@ -311,14 +379,14 @@ int Cntr::ops_open(const char *name, uint64_t flags, void **ops, void *) {
 }
 
 bool Cntr::poll() {
-  Guard guard(engine_.lock());
-  engine_.progress();
+  EngineGuard held(engine_);
+  held.engine.progress();
   return has_changed();
 }
 
 int Cntr::trywait() {
-  Guard guard(engine_.lock());
-  engine_.progress();
+  EngineGuard held(engine_);
+  held.engine.progress();
   if (has_changed()) return -FI_EAGAIN;
   wait_.clear();
   const int rc = wait_.arm(instance(), FI_LOG_CNTR);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include <weft/sdk/contexts.h>
 #include <weft/sdk/deferred.h>
+#include <weft/sdk/shared_transmit.h>
 
 #include <utility>
 
@@ -17,6 +18,10 @@ void TxContext::finish(Done done) {
                   .err = done.err,
                   .prov_errno = done.prov_errno != 0 ? done.prov_errno : done.err,
                   .err_data = std::move(done.err_data)});
+}
+
+bool TxContext::is_shared_full() const {
+  return shared->is_full();
 }
 
 void TxContext::detach() {

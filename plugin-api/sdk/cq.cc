@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "exported.h"
+#include "feeder.h"
 #include "peer.h"
 
 namespace weft::sdk {
@@ -130,7 +131,7 @@ Cq::Cq(DomainContext &domain, const fi_cq_attr &attr, void *context, fid_peer_cq
       domain_(domain),
       owner_(owner),
       device_(std::move(device)),
-      engine_(device_ != nullptr ? device_->engine : *domain.engine),
+      engine_(device_ != nullptr ? &device_->engine : domain.engine),
       format_(attr.format == FI_CQ_FORMAT_UNSPEC ? FI_CQ_FORMAT_CONTEXT : attr.format),
       threshold_(raw(attr.wait_cond) == FI_CQ_COND_THRESHOLD),
       size_(attr.size != 0 ? attr.size : domain.default_cq_size),
@@ -180,7 +181,7 @@ Result<Cq *> Cq::open(DomainContext &domain, const fi_cq_attr *attr, void *conte
     delete cq;
     return fail(FI_ENOMEM, "no memory for a completion queue of %zu entries", attr->size);
   }
-  Engine &engine = cq->engine_;
+  Engine &engine = cq->engine();
   auto opened = cq->wait_.open(raw(attr->wait_obj));
   if (opened && attr->wait_obj == FI_WAIT_SET)
     opened = WaitSet::check(attr->wait_set, domain.instance);
@@ -267,22 +268,24 @@ void Cq::push_error(CompletionError error) {
     out += size;
     if (src_addr != nullptr) *src_addr++ = c.src_addr;
   }
-  if (was_full) engine_.flush();  // handlers may have waited for room
+  if (was_full) engine().flush();  // handlers may have waited for room
   return ssize_t(n);
 }
 
 // Inline, so that fi_cq_read is one function.
 [[gnu::always_inline]] inline ssize_t Cq::read_here(void *buf, size_t count, fi_addr_t *src_addr) {
   ssize_t n;
+  Engine *engine;
   {
-    Guard guard(engine_.lock());
-    engine_.flush();
+    EngineGuard held(engine_);
+    engine = &held.engine;
+    engine->flush();
     if (device_ != nullptr && is_empty() && count != 0) return read_device(buf, count, src_addr);
     // fi_cq.3: a count of 0 drives progress, and takes nothing.
-    if (is_empty() || count == 0) engine_.progress();
+    if (is_empty() || count == 0) engine->progress();
     n = take(buf, count, src_addr);
   }
-  engine_.have_read(n != -FI_EAGAIN);
+  engine->have_read(n != -FI_EAGAIN);
   return n;
 }
 
@@ -296,7 +299,7 @@ ssize_t Cq::readfrom(void *buf, size_t count, fi_addr_t *src_addr) {
 
 ssize_t Cq::readerr(struct fi_cq_err_entry *buf, uint64_t) {
   if (buf == nullptr) return -FI_EINVAL;
-  Guard guard(engine_.lock());
+  EngineGuard held(engine_);
   CompletionError error{.err = FI_EOVERRUN, .prov_errno = FI_EOVERRUN};
   if (head_ != tail_) {
     if (!(ring_[head_ & mask_].flags & kError)) return -FI_EAGAIN;
@@ -304,7 +307,7 @@ ssize_t Cq::readerr(struct fi_cq_err_entry *buf, uint64_t) {
     ++head_;
     error = std::move(errors_.front());
     errors_.pop_front();
-    if (was_full) engine_.flush();
+    if (was_full) held.engine.flush();
   } else if (!overrun_) {
     return -FI_EAGAIN;
   }
@@ -342,12 +345,13 @@ ssize_t Cq::sreadfrom(void *buf, size_t count, fi_addr_t *src_addr, const void *
   }
   const Deadline deadline(timeout);
   const bool yields = wait_.type() == FI_WAIT_YIELD;
-  std::unique_lock lock(engine_.lock());
+  Engine &engine = EngineGuard::hold(engine_);  // it does not change while a thread waits
+  std::unique_lock lock(engine.lock(), std::adopt_lock);
   WaitObject::Waiter waiter(wait_);
   const uint64_t signals = signals_;
   for (;;) {
-    engine_.flush();
-    if (tail_ - head_ < threshold) engine_.progress();
+    engine.flush();
+    if (tail_ - head_ < threshold) engine.progress();
     const bool signalled = signals != signals_ || std::exchange(signal_pending_, false);
     const bool enough = tail_ - head_ >= threshold || !errors_.empty() || overrun_;
     if (enough || signalled || deadline.passed()) return take(buf, count, src_addr);
@@ -366,7 +370,7 @@ ssize_t Cq::sreadfrom(void *buf, size_t count, fi_addr_t *src_addr, const void *
 }
 
 int Cq::signal() {
-  Guard guard(engine_.lock());
+  EngineGuard held(engine_);
   if (wait_.awaited()) {
     ++signals_;
   } else {
@@ -386,10 +390,122 @@ const char *Cq::strerror(int prov_errno, const void *, char *buf, size_t len) {
   return strerror_into(prov_errno, buf, len);
 }
 
+// ---- a queue that several lanes report to ----
+
+// What the queue of a lane, an imported one, has as its owner.
+class CqFeeder final : public Feeder {
+ public:
+  CqFeeder(DomainContext &lane, Cq &to) : Feeder(lane, to.engine()), to_(to) {
+    fi_cq_attr attr{};
+    attr.size = to.size_;
+    owner_.feeder = this;
+    owner_.peer.owner_ops = &kOps;
+    cq = new Cq(lane, attr, nullptr, &owner_.peer, nullptr);
+  }
+  ~CqFeeder() { delete cq; }
+  Cq *cq;
+
+ private:
+  struct Owner {
+    fid_peer_cq peer{};  // the first member
+    CqFeeder *feeder = nullptr;
+  };
+  static CqFeeder &of(fid_peer_cq *peer) { return *reinterpret_cast<Owner *>(peer)->feeder; }
+  static ssize_t write(fid_peer_cq *peer, void *context, uint64_t flags, size_t len, void *buf,
+                       uint64_t data, uint64_t tag, fi_addr_t source) {
+    return of(peer).add({.context = context,
+                         .flags = flags,
+                         .len = len,
+                         .buf = buf,
+                         .data = data,
+                         .tag = tag,
+                         .src_addr = source},
+                        {});
+  }
+  static ssize_t writeerr(fid_peer_cq *peer, const fi_cq_err_entry *entry) {
+    CompletionError error{.context = entry->op_context,
+                          .flags = entry->flags,
+                          .len = entry->len,
+                          .buf = entry->buf,
+                          .data = entry->data,
+                          .tag = entry->tag,
+                          .olen = entry->olen,
+                          .err = entry->err,
+                          .prov_errno = entry->prov_errno,
+                          .src_addr = entry->src_addr};
+    error.err_data.assign(static_cast<const char *>(entry->err_data), entry->err_data_size);
+    return of(peer).add({.flags = Cq::kError}, std::move(error));
+  }
+  static fi_ops_cq_owner kOps;
+
+  ssize_t add(const Completion &completion, CompletionError error) {
+    ssize_t rc = 0;
+    put([&] {
+      try {
+        if (waiting_.size() >= to_.size_) rc = -FI_EAGAIN;
+        if (rc == 0) waiting_.emplace_back(completion, std::move(error));
+      } catch (const std::bad_alloc &) {
+        rc = -FI_ENOMEM;
+      }
+    });
+    return rc;
+  }
+  void empty() override {
+    while (!waiting_.empty() && !to_.holds_back()) {
+      auto &[completion, error] = waiting_.front();
+      if (completion.flags & Cq::kError) {
+        to_.push_error(std::move(error));
+      } else {
+        to_.push(completion);
+      }
+      waiting_.pop_front();
+    }
+    if (!waiting_.empty()) leave_filled();
+  }
+  void on_progress() override {
+    const bool was_full = cq->full();
+    cq->tell_waiting();
+    if (was_full && !cq->full()) cq->engine().flush();  // handlers may have waited for room
+  }
+
+  Cq &to_;
+  Owner owner_;
+  std::deque<std::pair<Completion, CompletionError>> waiting_;
+};
+
+fi_ops_cq_owner CqFeeder::kOps = {
+    .size = sizeof(fi_ops_cq_owner), .write = &CqFeeder::write, .writeerr = &CqFeeder::writeerr};
+
+Cq *Cq::reached_from(DomainContext &from) {
+  if (come_to(from)) return this;
+  EngineGuard held(engine_);
+  for (const auto &feeder : feeders_)
+    if (&feeder->lane() == &from) return feeder->cq;
+  feeders_.push_back(std::make_unique<CqFeeder>(from, *this));
+  feeders_.back()->start();
+  return feeders_.back()->cq;
+}
+
+bool Cq::come_to(DomainContext &to) {
+  if (is_under(*to.engine)) return true;
+  return change_engine(engine_, *to.engine, wait_, [&] {
+    if (users.load() != 0 || wait_.awaited() || wait_set_ != nullptr || !feeders_.empty())
+      return false;
+    move_home(home_, to);
+    return true;
+  });
+}
+
 int Cq::close() {
   if (users.load() != 0) return -FI_EBUSY;
-  if (wait_set_ != nullptr) wait_set_->leave(base(), {.engine = &engine_});
+  if (wait_set_ != nullptr) wait_set_->leave(base(), {.engine = &engine()});
+  {
+    EngineGuard held(engine_);
+    for (const auto &feeder : feeders_) feeder->stop();
+  }
+  feeders_.clear();
   retire();
+  if (home_ != nullptr) home_->children.fetch_sub(1);
   domain_.children.fetch_sub(1, std::memory_order_relaxed);
   delete this;
   return 0;
@@ -397,13 +513,13 @@ int Cq::close() {
 
 int Cq::control(int command, void *arg) {
   if (command == FI_EXPORT_FID) return owner_ == nullptr ? export_fid(*this, arg) : -FI_ENOSYS;
-  Guard guard(engine_.lock());
+  EngineGuard held(engine_);
   return wait_.control(command, arg);
 }
 
 int Cq::trywait() {
-  Guard guard(engine_.lock());
-  if (is_empty()) engine_.progress();
+  EngineGuard held(engine_);
+  if (is_empty()) held.engine.progress();
   if (!is_empty()) return -FI_EAGAIN;
   wait_.clear();
   const int rc = wait_.arm(instance(), FI_LOG_CQ);
@@ -411,9 +527,9 @@ int Cq::trywait() {
 }
 
 bool Cq::poll() {
-  Guard guard(engine_.lock());
-  engine_.flush();
-  if (is_empty()) engine_.progress();
+  EngineGuard held(engine_);
+  held.engine.flush();
+  if (is_empty()) held.engine.progress();
   return !is_empty();
 }
 

@@ -59,12 +59,12 @@ bool Cq::tell_waiting() {
 
 ssize_t Cq::read_for_owner(const void *buf, size_t count) {
   if (buf != nullptr || count != 0) return -FI_ENOSYS;  // the entries are the owner's
-  Guard guard(engine_.lock());
-  engine_.flush();
-  engine_.progress();
+  EngineGuard held(engine_);
+  held.engine.flush();
+  held.engine.progress();
   const bool was_full = full();
   tell_waiting();
-  if (was_full && !full()) engine_.flush();  // handlers may have waited for room
+  if (was_full && !full()) held.engine.flush();  // handlers may have waited for room
   return 0;
 }
 

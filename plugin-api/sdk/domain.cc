@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
+#include <weft/sdk/carrier.h>
 #include <weft/sdk/domain.h>
 #include <weft/sdk/eq.h>
 #include <weft/sdk/log.h>
@@ -7,6 +8,12 @@
 #include <cstring>
 
 namespace weft::sdk {
+namespace {
+
+// The fi_control() command by which a domain of the same provider is asked for its DomainCore.
+constexpr int kGetDomain = -0x77656675;
+
+}  // namespace
 
 DomainSettings DomainSettings::of(const fi_info &info, uint32_t api_version, size_t default_cq_size,
                                   const MrTable::Mode &mr) {
@@ -34,6 +41,12 @@ DomainCore::DomainCore(const weft_instance *instance, struct fid *fid,
   shared_.deferred = &deferred_;
 }
 
+Result<void> DomainCore::join(DomainCore &origin) {
+  shared_.origin = &origin.shared_;
+  if (shared_.regions != nullptr) shared_.regions->borrow_from(*origin.shared_.regions);
+  return {};
+}
+
 int DomainCore::cq_open(struct fi_cq_attr *attr, struct fid_cq **cq, void *context) {
   if (cq == nullptr) return -FI_EINVAL;
   return finish(shared_.instance, FI_LOG_CQ, Cq::open(shared_, attr, context), cq);
@@ -53,11 +66,26 @@ int DomainCore::control(int command, void *arg) {
   switch (command) {
     case FI_MAP_RAW_MR:
       return MrTable::map_raw(static_cast<const struct fi_mr_map_raw *>(arg));
+    case WEFT_JOIN_DOMAIN:
+      return join_domain(static_cast<fid_domain *>(arg));
+    case kGetDomain:
+      if (arg == nullptr) return -FI_EINVAL;
+      *static_cast<DomainCore **>(arg) = this;
+      return 0;
     case FI_UNMAP_KEY:  // nothing was made
       return arg != nullptr ? 0 : -FI_EINVAL;
     default:
       return shared_.deferred != nullptr ? shared_.deferred->control(command, arg) : -FI_ENOSYS;
   }
+}
+
+// A layer made this domain to be beneath a lane of its own domain, whose inner domain is `origin`.
+int DomainCore::join_domain(fid_domain *origin) {
+  DomainCore *core = nullptr;
+  if (origin == nullptr || header_of(&origin->fid)->instance != shared_.instance ||
+      fi_control(&origin->fid, kGetDomain, &core) != 0 || core == this)
+    return -FI_EINVAL;
+  return join(*core) ? 0 : -FI_EINVAL;
 }
 
 int DomainCore::reg(const void *buf, size_t len, uint64_t access, uint64_t offset,

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include <rdma/fi_errno.h>
 #include <weft/sdk/endpoint.h>
+#include <weft/sdk/log.h>
 #include <weft/sdk/options.h>
+#include <weft/sdk/scalable.h>
+#include <weft/sdk/shared_transmit.h>
 #include <weft/sdk/transfer.h>
 
 #include <algorithm>
 #include <initializer_list>
+#include <mutex>
+#include <utility>
 
 namespace weft::sdk {
 namespace {
@@ -33,12 +38,12 @@ EndpointLimits limits_of(const fi_info &info, EndpointLimits limits) {
   return limits;
 }
 
-uint64_t next_number() {
+}  // namespace
+
+uint64_t next_endpoint_number() {
   static std::atomic<uint64_t> last{0};
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
-
-}  // namespace
 
 int endpoint_number(const DomainContext &domain, struct fid *endpoint, uint64_t &number) {
   EndpointNumber said;
@@ -57,6 +62,10 @@ bool wants_shared_receive(const fi_info &info) {
   return info.ep_attr != nullptr && info.ep_attr->rx_ctx_cnt == FI_SHARED_CONTEXT;
 }
 
+bool wants_shared_transmit(const fi_info &info) {
+  return info.ep_attr != nullptr && info.ep_attr->tx_ctx_cnt == FI_SHARED_CONTEXT;
+}
+
 EndpointCore::EndpointCore(DomainContext &domain, PeerKind kind, const fi_info &info,
                            const EndpointLimits &limits, TxContext *tx, RxContext *rx, Lock *lock)
     : core_domain_(domain),
@@ -65,24 +74,55 @@ EndpointCore::EndpointCore(DomainContext &domain, PeerKind kind, const fi_info &
       rx_(rx),
       caps_(with_directions(info.caps)),
       limits_(limits_of(info, limits)),
-      number_(next_number()),
+      lane_(domain.lane),
+      number_(domain.lane != nullptr ? domain.lane->number : next_endpoint_number()),
       kind_(kind),
-      wants_shared_(wants_shared_receive(info)) {}
+      wants_shared_(wants_shared_receive(info)),
+      wants_shared_tx_(wants_shared_transmit(info)) {}
+
+uint8_t EndpointCore::context_place() const {
+  return lane_ != nullptr ? lane_->place : 0;
+}
+
+bool EndpointCore::only_transmits() const {
+  return lane_ != nullptr && lane_->fclass == FI_CLASS_TX_CTX;
+}
 
 // ---- bindings ----
 
 int EndpointCore::bind_object(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
-  Guard guard(lock_);
+  // Queues and counters belong to the domain that the application knows. A context of a scalable
+  // endpoint reports to what feeds them, if their lock is not that of its lane.
+  Cq *cq = nullptr;
+  Cntr *cntr = nullptr;
+  if (fid->fclass == FI_CLASS_CQ) {
+    if (!Cq::is_mine(fid, FI_CLASS_CQ, core_domain_.instance)) return -FI_EINVAL;
+    if (&Cq::from(fid)->domain() != &core_domain_.known()) return -FI_EINVAL;
+    cq = Cq::from(fid)->reached_from(core_domain_);
+  } else if (fid->fclass == FI_CLASS_CNTR) {
+    if (!Cntr::is_mine(fid, FI_CLASS_CNTR, core_domain_.instance)) return -FI_EINVAL;
+    if (&Cntr::from(fid)->domain() != &core_domain_.known()) return -FI_EINVAL;
+    cntr = Cntr::from(fid)->reached_from(core_domain_);
+  }
+  std::unique_lock guard(lock_);
+  // Another context may have taken it meanwhile.
+  if ((cq != nullptr && !cq->is_under(*core_domain_.engine)) ||
+      (cntr != nullptr && !cntr->is_under(*core_domain_.engine))) {
+    guard.unlock();
+    return bind_object(fid, flags);
+  }
   switch (fid->fclass) {
     case FI_CLASS_AV:
       return bind_av(fid, flags);
     case FI_CLASS_EQ:
       return bind_eq(fid, flags);
     case FI_CLASS_CQ:
-      return bind_cq(fid, flags);
+      return bind_cq(Cq::from(fid), cq, flags);
     case FI_CLASS_CNTR:
-      return bind_cntr(fid, flags);
+      return bind_cntr(Cntr::from(fid), cntr, flags);
+    case FI_CLASS_STX_CTX:
+      return bind_stx(fid, flags);
     case FI_CLASS_MR:
       return 0;  // regions belong to the domain
     default:
@@ -114,17 +154,15 @@ int EndpointCore::bind_eq(struct fid *fid, uint64_t flags) {
   return 0;
 }
 
-int EndpointCore::bind_cq(struct fid *fid, uint64_t flags) {
-  if (!Cq::is_mine(fid, FI_CLASS_CQ, core_domain_.instance)) return -FI_EINVAL;
+// `outer` is the application's, which may not close it, `cq` to report to.
+int EndpointCore::bind_cq(Cq *outer, Cq *cq, uint64_t flags) {
   if (flags & ~uint64_t(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION) ||
       !(flags & (FI_TRANSMIT | FI_RECV)))
     return -FI_EBADFLAGS;
-  Cq *const cq = Cq::from(fid);
-  if (&cq->domain() != &core_domain_) return -FI_EINVAL;
   const bool tx = flags & FI_TRANSMIT, rx = flags & FI_RECV;
   if ((tx && tx_ == nullptr) || (rx && rx_ == nullptr)) return -FI_EINVAL;
   if ((tx && tx_->cq != nullptr) || (rx && rx_->cq != nullptr)) return -FI_EBUSY;
-  hold(cq->users);
+  hold(outer->users);
   const bool selective = flags & FI_SELECTIVE_COMPLETION;
   if (tx) {
     tx_->cq = cq;
@@ -137,10 +175,7 @@ int EndpointCore::bind_cq(struct fid *fid, uint64_t flags) {
   return 0;
 }
 
-int EndpointCore::bind_cntr(struct fid *fid, uint64_t flags) {
-  if (!Cntr::is_mine(fid, FI_CLASS_CNTR, core_domain_.instance)) return -FI_EINVAL;
-  Cntr *const cntr = Cntr::from(fid);
-  if (&cntr->domain() != &core_domain_) return -FI_EINVAL;
+int EndpointCore::bind_cntr(Cntr *outer, Cntr *cntr, uint64_t flags) {
   struct Place {
     uint64_t event;
     Cntr **cntr;  // null: no such side
@@ -159,9 +194,25 @@ int EndpointCore::bind_cntr(struct fid *fid, uint64_t flags) {
     if (flags & place.event && *place.cntr != nullptr) return -FI_EBUSY;
   }
   if (flags == 0 || flags & ~known) return -FI_EBADFLAGS;
-  hold(cntr->users);
+  hold(outer->users);
   for (const Place &place : places)
     if (flags & place.event) *place.cntr = cntr;
+  return 0;
+}
+
+int EndpointCore::bind_stx(struct fid *fid, uint64_t flags) {
+  if (!SharedTransmit::is_mine(fid, FI_CLASS_STX_CTX, core_domain_.instance)) return -FI_EINVAL;
+  if (enabled_) return -FI_EOPBADSTATE;
+  SharedTransmit *const stx = SharedTransmit::from(fid);
+  if (&stx->domain() != &core_domain_ || tx_ == nullptr) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
+  if (tx_->shared != nullptr) return -FI_EBUSY;
+  if (const char *const why = stx->refusal(caps_, limits_.tx_size, limits_.inject_size)) {
+    WEFT_WARN(core_domain_.instance, FI_LOG_EP_CTRL, "fi_ep_bind: %s (fi_endpoint.3)", why);
+    return -FI_EINVAL;
+  }
+  stx->join(*this);
+  tx_->shared = stx;
   return 0;
 }
 
@@ -179,6 +230,10 @@ Result<void> EndpointCore::check_bindings(bool shares) const {
     return fail(FI_ENOCQ, "fi_enable: no completion queue or counter is bound for transmits");
   if (rx_ != nullptr && caps_ & FI_RECV && !rx_->has_target())
     return fail(FI_ENOCQ, "fi_enable: no completion queue or counter is bound for receives");
+  if (wants_shared_tx_ && (tx_ == nullptr || tx_->shared == nullptr))
+    return fail(FI_EINVAL,
+                "fi_enable: the endpoint was opened with tx_ctx_cnt = FI_SHARED_CONTEXT: "
+                "fi_ep_bind a shared transmit context (fi_stx_context) first");
   if (wants_shared_ && !shares)
     return fail(FI_EINVAL,
                 "fi_enable: the endpoint was opened with rx_ctx_cnt = FI_SHARED_CONTEXT: "
@@ -200,6 +255,8 @@ void EndpointCore::release(AvUser *user) {
   for (std::atomic<size_t> *users : bound_) users->fetch_sub(1);
   bound_.clear();
   eq_ = nullptr;
+  if (tx_ != nullptr && tx_->shared != nullptr) std::exchange(tx_->shared, nullptr)->leave(*this);
+  if (lane_ != nullptr) lane_->open.store(false);
 }
 
 void EndpointCore::fail_transfer(void *context, uint64_t flags, int err) {
@@ -220,7 +277,7 @@ ssize_t EndpointCore::cancel_deferred(void *context) {
 
 int EndpointCore::control_flags(int command, void *arg, uint64_t tx_known) {
   if (command == kGetEndpointNumber && arg != nullptr) {
-    *static_cast<EndpointNumber *>(arg) = {&core_domain_, number_};
+    *static_cast<EndpointNumber *>(arg) = {&core_domain_.known(), number_};
     return 0;
   }
   Guard guard(lock_);

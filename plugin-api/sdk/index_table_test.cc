@@ -37,6 +37,20 @@ TEST(IndexTable, ReplacesAndRemoves) {
   EXPECT_EQ(table.at(8), &b);
 }
 
+TEST(IndexTable, ContextsHaveAPlaceOfTheirOwn) {
+  IndexTable<int> table;
+  int a = 0, b = 0;
+  const uint32_t far = IndexTable<int>::kFar + 3 * 32 + 1;
+  EXPECT_EQ(table.at(far), nullptr);
+  table.set(3, &a);
+  table.set(far, &b);
+  EXPECT_EQ(table.at(3), &a);
+  EXPECT_EQ(table.at(far), &b);
+  table.set(far, nullptr);
+  EXPECT_EQ(table.at(far), nullptr);
+  EXPECT_EQ(table.at(3 * 32 + 1), nullptr);
+}
+
 TEST(IndexTable, RemovingAnEmptyIndexDoesNothing) {
   IndexTable<int> table;
   int a = 0;

@@ -4,6 +4,7 @@
 #include <weft/sdk/layer_info.h>
 #include <weft/sdk/levels.h>
 #include <weft/sdk/progress.h>
+#include <weft/sdk/scalable.h>
 
 namespace weft::sdk {
 namespace {
@@ -55,8 +56,13 @@ void offer_rdm(fi_info &info, const RdmOffer &offer, const GetinfoQuery &query) 
   // The layer's vectors are its own, whatever those of the provider beneath can do.
   const uint64_t domain_caps =
       (info.domain_attr->caps & (FI_LOCAL_COMM | FI_REMOTE_COMM)) | FI_SHARED_AV;
+  const uint64_t contexts =
+      offer.contexts && query.hints != nullptr ? query.hints->caps & uint64_t(FI_NAMED_RX_CTX) : 0;
+  const uint64_t less = contexts != 0 ? FI_TRIGGER : 0;  // whose counters have one lock
   const uint64_t persistent = offer.persistent ? uint64_t(FI_RMA_PMEM) : 0;
-  info.caps = kRdmTransmitCaps | kRdmReceiveCaps | persistent | domain_caps;
+  const uint64_t tx_caps = (kRdmTransmitCaps & ~less) | contexts | persistent;
+  const uint64_t rx_caps = (kRdmReceiveCaps & ~less) | persistent;
+  info.caps = tx_caps | rx_caps | domain_caps;
   info.mode = 0;
   info.handle = nullptr;
 
@@ -66,7 +72,7 @@ void offer_rdm(fi_info &info, const RdmOffer &offer, const GetinfoQuery &query) 
       offer.order | (offer.order_if_asked & (asked_tx.msg_order | asked_rx.msg_order));
 
   fi_tx_attr &tx = *info.tx_attr;
-  tx.caps = kRdmTransmitCaps | persistent;
+  tx.caps = tx_caps;
   tx.mode = 0;
   tx.op_flags = FI_COMPLETION | FI_INJECT | kOfferedLevels |
                 (offer.persistent ? uint64_t(FI_COMMIT_COMPLETE) : 0);
@@ -78,7 +84,7 @@ void offer_rdm(fi_info &info, const RdmOffer &offer, const GetinfoQuery &query) 
   tx.rma_iov_limit = offer.rma_iov_limit;
 
   fi_rx_attr &rx = *info.rx_attr;
-  rx.caps = kRdmReceiveCaps | persistent;
+  rx.caps = rx_caps;
   rx.mode = 0;
   rx.op_flags = FI_COMPLETION | FI_MULTI_RECV;
   rx.msg_order = order;
@@ -106,9 +112,8 @@ void offer_rdm(fi_info &info, const RdmOffer &offer, const GetinfoQuery &query) 
   domain.av_type = FI_AV_UNSPEC;
   domain.caps = domain_caps | (kRdmReceiveCaps & (FI_AV_USER_ID | FI_PEER));
   domain.mode = 0;
-  domain.max_ep_tx_ctx = 1;
-  domain.max_ep_rx_ctx = 1;
-  domain.max_ep_stx_ctx = 0;
+  domain.max_ep_tx_ctx = domain.max_ep_rx_ctx = offer.contexts ? kMaxContexts : 1;
+  domain.max_ep_stx_ctx = kManySharedReceives;
   domain.max_ep_srx_ctx = kManySharedReceives;
   domain.mr_iov_limit = 1;
   info.fabric_attr->api_version = query.api_version;

@@ -48,5 +48,21 @@ TEST(Lock, OneThatIsNotNeededIsAlwaysFree) {
   EXPECT_TRUE(lock.try_lock());
 }
 
+TEST(Lock, CountsThreadsThatHadToWait) {
+  struct Counters : CounterSet {
+    Counter waits{*this, "waits", "times when a thread waited"};
+  } counters;
+  Lock lock;
+  lock.count_waits(counters.waits);
+  for (int i = 0; i < 3; ++i) Guard guard(lock);
+  EXPECT_EQ(counters.waits.value(), 0u);
+  lock.lock();
+  std::thread waits([&] { Guard guard(lock); });
+  while (counters.waits.value() == 0) std::this_thread::yield();
+  lock.unlock();
+  waits.join();
+  EXPECT_EQ(counters.waits.value(), 1u);
+}
+
 }  // namespace
 }  // namespace weft::sdk

@@ -2,13 +2,16 @@
 #include <weft/sdk/mr.h>
 
 #include <endian.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
+#include <unistd.h>
 #include <weft/sdk/eq.h>
 #include <weft/sdk/iov.h>
 #include <weft/sdk/ops.h>
 #include <weft/sdk/persist.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <new>
@@ -57,13 +60,85 @@ Mr::Mr(MrTable &table, const fi_mr_attr &attr, uint64_t flags, uint64_t key, boo
   c()->key = key;
 }
 
+Mr::Mr(MrTable &table, Mr &lent)
+    : Object(table.domain_.instance, FI_CLASS_MR, nullptr),
+      table_(table),
+      iov_(lent.iov_),
+      length_(lent.length_),
+      access_(lent.access_),
+      fid_key_(lent.fid_key_),
+      holder_(lent.holder_),
+      persistent_(lent.persistent_),
+      enabled_(true),
+      endpoint_(lent.endpoint_),
+      lender_(&lent) {}
+
+// What lanes have counted, in the engine of the regions' domain.
+class MrTable::FarCounts final : public Poller {
+ public:
+  explicit FarCounts(MrTable &table) : table_(table) { engine().add_poller(*this); }
+  ~FarCounts() {
+    engine().remove_poller(*this);
+    if (const int event = event_.load(); event >= 0) ::close(event);
+  }
+  // By a lane.
+  void tell() {
+    if (filled_.exchange(true)) return;
+    if (const int event = event_.load(); event >= 0) eventfd_write(event, 1);
+  }
+  static void report(Mr &mr) {
+    for (auto &[far, cntr] :
+         {std::pair(&mr.far_write_, mr.remote_write_), std::pair(&mr.far_read_, mr.remote_read_)}) {
+      const uint64_t operations = far->operations.exchange(0), bytes = far->bytes.exchange(0);
+      if (operations != 0 && cntr != nullptr) cntr->add_events(operations, bytes);
+    }
+  }
+  void on_poll() override {
+    if (!filled_.exchange(false)) return;
+    eventfd_t count;
+    if (const int event = event_.load(); event >= 0) eventfd_read(event, &count);
+    for (auto &[key, mr] : table_.regions_) report(*mr);
+  }
+  int wait_fds(std::vector<int> &fds) override {
+    if (event_.load() < 0) event_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (event_.load() < 0) return -errno;
+    fds.push_back(event_.load());
+    return 0;
+  }
+  bool may_wait() override { return !filled_.load(); }
+
+ private:
+  Engine &engine() { return *table_.domain_.engine; }
+  MrTable &table_;
+  std::atomic<bool> filled_{false};
+  std::atomic<int> event_{-1};
+};
+
+MrTable::MrTable(DomainContext &domain, Mode mode) : domain_(domain), mode_(mode) {
+  domain.regions = this;
+}
+
+MrTable::~MrTable() {
+  stop_borrowing();
+  if (far_ == nullptr) return;
+  const Guard guard(domain_.engine->lock());
+  far_.reset();
+}
+
 void Mr::count_remote(uint64_t access, uint64_t bytes) {
+  if (lender_ != nullptr) [[unlikely]] {
+    Far &far = access & FI_REMOTE_WRITE ? lender_->far_write_ : lender_->far_read_;
+    far.operations.fetch_add(1);
+    far.bytes.fetch_add(bytes);
+    return table_.origin_->far_->tell();
+  }
   Cntr *cntr = access & FI_REMOTE_WRITE ? remote_write_ : remote_read_;
   if (cntr != nullptr) cntr->add_events(1, bytes);
 }
 
 void Mr::confine(uint64_t endpoint) {
   Guard guard(table_.domain_.engine->lock());
+  const std::lock_guard alone(table_.lending_);
   endpoint_ = endpoint;
 }
 
@@ -73,13 +148,24 @@ int Mr::close() {
     Guard guard(domain.engine->lock());
     if (pins != 0 && table_.on_close) table_.on_close(*this);
     if (pins != 0) return -FI_EBUSY;
-    table_.regions_.erase(fid_key_);
-    table_.persistent_ -= persistent_ ? 1 : 0;
+    {
+      const std::lock_guard alone(table_.lending_);
+      table_.regions_.erase(fid_key_);
+      table_.persistent_ -= persistent_ ? 1 : 0;
+    }
+    for (MrTable *borrower : table_.borrowers_) {
+      if (borrower->give_back(fid_key_)) continue;
+      const std::lock_guard alone(table_.lending_);
+      table_.regions_.emplace(fid_key_, this);
+      table_.persistent_ += persistent_ ? 1 : 0;
+      return -FI_EBUSY;
+    }
+    MrTable::FarCounts::report(*this);
   }
   retire();
   if (table_.eq != nullptr) table_.eq->forget(base());
-  if (remote_write_ != nullptr) remote_write_->users.fetch_sub(1);
-  if (remote_read_ != nullptr) remote_read_->users.fetch_sub(1);
+  if (outer_write_ != nullptr) outer_write_->users.fetch_sub(1);
+  if (outer_read_ != nullptr) outer_read_->users.fetch_sub(1);
   domain.children.fetch_sub(1, std::memory_order_relaxed);
   delete this;
   return 0;
@@ -88,7 +174,8 @@ int Mr::close() {
 int Mr::bind(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
   const MrTable::Mode &mode = table_.mode_;
-  if (fid->fclass == FI_CLASS_EP || fid->fclass == FI_CLASS_SEP) {
+  if (fid->fclass == FI_CLASS_EP || fid->fclass == FI_CLASS_SEP || fid->fclass == FI_CLASS_RX_CTX ||
+      fid->fclass == FI_CLASS_TX_CTX) {
     if (flags & ~kBindFlags) return -FI_EBADFLAGS;
     // Regions belong to the domain here: without FI_MR_ENDPOINT it is allowed and changes nothing.
     if (!mode.endpoint_needed) return 0;
@@ -98,22 +185,25 @@ int Mr::bind(struct fid *fid, uint64_t flags) {
     Guard guard(table_.domain_.engine->lock());
     if (enabled_) return -FI_EOPBADSTATE;
     if (endpoint_ != 0 && endpoint_ != number) return -FI_EBUSY;
+    const std::lock_guard alone(table_.lending_);
     endpoint_ = number;
     return 0;
   }
   if (!Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
   if (flags == 0 || flags & ~kBindFlags) return -FI_EBADFLAGS;
-  Cntr *cntr = Cntr::from(fid);
-  if (&cntr->domain() != &table_.domain_)
+  Cntr *const outer = Cntr::from(fid);
+  if (&outer->domain() != &table_.domain_)
     return -FI_EINVAL;  // of another domain, which has another lock
+  Cntr *const cntr = outer->reached_from(table_.domain_);
   Guard guard(table_.domain_.engine->lock());
   // fi_mr.3: no more bindings after fi_mr_enable().
   if ((mode.enable_needed || mode.endpoint_needed) && enabled_) return -FI_EOPBADSTATE;
   const bool write = flags & FI_REMOTE_WRITE, read = flags & FI_REMOTE_READ;
   if ((write && remote_write_ != nullptr) || (read && remote_read_ != nullptr)) return -FI_EBUSY;
-  if (write) remote_write_ = cntr;
-  if (read) remote_read_ = cntr;
-  cntr->users.fetch_add(size_t(write) + size_t(read));
+  const std::lock_guard lent(table_.lending_);
+  if (write) remote_write_ = cntr, outer_write_ = outer;
+  if (read) remote_read_ = cntr, outer_read_ = outer;
+  outer->users.fetch_add(size_t(write) + size_t(read));
   return 0;
 }
 
@@ -122,6 +212,7 @@ int Mr::control(int command, void *arg) {
     case FI_ENABLE: {
       Guard guard(table_.domain_.engine->lock());
       if (table_.mode_.endpoint_needed && endpoint_ == 0) return -FI_EOPBADSTATE;
+      const std::lock_guard alone(table_.lending_);
       enabled_ = true;
       return 0;
     }
@@ -196,6 +287,7 @@ Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags, uint64_t holde
       if (key == FI_KEY_NOTAVAIL)
         return fail(FI_ENOKEY, "memory registration: the kernel gave no random key");
     }
+    const std::lock_guard alone(lending_);
     const auto [place, added] = regions_.try_emplace(key);
     if (!added)
       return fail(FI_ENOKEY, "memory registration: key %#llx is in use", (unsigned long long)key);
@@ -211,8 +303,11 @@ Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags, uint64_t holde
   }
   if (auto published = mr->publish(domain_.fid); !published) {
     Guard guard(domain_.engine->lock());
-    regions_.erase(mr->key());
-    persistent_ -= mr->persistent() ? 1 : 0;
+    {
+      const std::lock_guard alone(lending_);
+      regions_.erase(mr->key());
+      persistent_ -= mr->persistent() ? 1 : 0;
+    }
     delete mr;
     return tl::unexpected(published.error());
   }
@@ -231,8 +326,12 @@ bool MrTable::persist(uint64_t key, uint64_t address, uint64_t length, const MrP
 MrTable::Access MrTable::resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access,
                                  iovec *iov, size_t room, const MrPeer &peer) {
   const auto it = regions_.find(key);
-  if (it == regions_.end()) return {.reject = MrReject::kNoKey};
-  Mr &mr = *it->second;
+  MrReject absent = MrReject::kNoKey;
+  Mr *const found = it != regions_.end() ? it->second
+                    : origin_ != nullptr ? borrow(key, absent)
+                                         : nullptr;
+  if (found == nullptr) return {.reject = absent};
+  Mr &mr = *found;
   if ((mr.holder_ != 0 && mr.holder_ != peer.holder) ||
       (mr.endpoint_ != 0 && mr.endpoint_ != peer.endpoint))
     return {.reject = MrReject::kNoKey};
@@ -261,6 +360,64 @@ MrTable::Access MrTable::resolve(uint64_t key, uint64_t address, uint64_t length
     length -= n;
   }
   return result;
+}
+
+// ---- of a lane ----
+
+void MrTable::borrow_from(MrTable &origin) {
+  const Guard guard(origin.domain_.engine->lock());
+  origin.borrowers_.push_back(this);
+  if (origin.far_ == nullptr) origin.far_ = std::make_unique<FarCounts>(origin);
+  const Guard own(domain_.engine->lock());
+  origin_ = &origin;
+}
+
+void MrTable::stop_borrowing() {
+  if (origin_ == nullptr) return;
+  const Guard guard(origin_->domain_.engine->lock());
+  std::erase(origin_->borrowers_, this);
+  const Guard own(domain_.engine->lock());
+  origin_ = nullptr;
+  for (auto it = regions_.begin(); it != regions_.end(); it = regions_.erase(it)) {
+    end_borrowed(*it->second);
+    delete it->second;
+  }
+}
+
+// With the lane's lock held. Null: `reject` says why not.
+Mr *MrTable::borrow(uint64_t key, MrReject &reject) {
+  const std::lock_guard alone(origin_->lending_);
+  const auto it = origin_->regions_.find(key);
+  if (it == origin_->regions_.end()) return nullptr;
+  if (!it->second->enabled_) {
+    reject = MrReject::kDisabled;
+    return nullptr;
+  }
+  Mr *copy = nullptr;
+  try {
+    copy = new Mr(*this, *it->second);
+    regions_.emplace(key, copy);
+  } catch (const std::bad_alloc &) {
+    delete copy;
+    return nullptr;
+  }
+  return copy;
+}
+
+bool MrTable::end_borrowed(Mr &mr) {
+  if (mr.pins != 0 && on_close) on_close(mr);
+  return mr.pins == 0;
+}
+
+// The region closes, with the lock of its engine held. False: it is in use.
+bool MrTable::give_back(uint64_t key) {
+  const Guard guard(domain_.engine->lock());
+  const auto it = regions_.find(key);
+  if (it == regions_.end()) return true;
+  if (!end_borrowed(*it->second)) return false;
+  delete it->second;
+  regions_.erase(it);
+  return true;
 }
 
 }  // namespace weft::sdk

@@ -143,7 +143,8 @@ ssize_t Receiver::post(const RecvRequest &q) {
   if (q.flags & ~kKnownFlags) return -FI_EBADFLAGS;
   uint32_t source = Matcher::kAnySource;
   if (q.src != FI_ADDR_UNSPEC && speaker().settings_.directed) {
-    if (Av *names = speaker().av) source = names->peer_of(q.src);
+    // From whichever context of that endpoint.
+    if (Av *names = speaker().av) source = Av::entry_of(names->peer_of(q.src));
     if (source == Matcher::kAnySource) return -FI_EINVAL;
   }
   if (!go_on_filling()) return -FI_EAGAIN;

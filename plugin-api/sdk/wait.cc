@@ -171,6 +171,21 @@ void WaitObject::remove_source(WaitSource source) {
   ++changes_;
 }
 
+bool change_engine(std::atomic<Engine *> &place, Engine &to, WaitObject &wait,
+                   const std::function<bool()> &idle) {
+  for (;;) {
+    Engine &from = *place.load(std::memory_order_acquire);
+    if (&from == &to) return true;
+    std::scoped_lock both(from.lock(), to.lock());
+    if (place.load(std::memory_order_relaxed) != &from) continue;
+    if (!idle()) return false;
+    wait.remove_source({.engine = &from, .held = true});
+    place.store(&to, std::memory_order_release);
+    wait.add_source({.engine = &to, .held = true});
+    return true;
+  }
+}
+
 // ---- waking ----
 
 void WaitObject::raise() {

@@ -92,6 +92,7 @@ void CollLayer::offer(fi_info &entry, const sdk::GetinfoQuery &query) const {
   entry.ep_attr->mem_tag_format >>= 1;  // the highest bit is ours
   entry.ep_attr->tx_ctx_cnt = entry.ep_attr->rx_ctx_cnt = 1;
   sdk::fill_software_domain(*entry.domain_attr, query, 0);
+  entry.domain_attr->max_ep_stx_ctx = 0;
   entry.domain_attr->caps = where;
   entry.fabric_attr->api_version = query.api_version;
 }

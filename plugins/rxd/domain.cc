@@ -35,6 +35,7 @@ Domain::Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner_info, sd
   // datagram per short message makes the peer's kernel join datagrams (udp's inlet.h), which makes
   // all later ones slower.
   engine().expect_progress();
+  engine().lock().count_waits(fabric.stats()->locks_contended);
 }
 
 Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context) {

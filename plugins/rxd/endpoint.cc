@@ -49,7 +49,9 @@ Result<void> Endpoint::begin() {
                          .max_unnamed_peers = options().max_unnamed_peers,
                          .stock_peers = lower_.stock_peers(),
                          .auth_key = auth_key_,
-                         .hmem = domain().hmem()});
+                         .hmem = domain().hmem(),
+                         .place = context_place(),
+                         .only_transmits = only_transmits()});
   core_->set_own_address(lower_.reachable());
   part_.emplace(domain().fabric().stats(), core_->counters());
   return {};

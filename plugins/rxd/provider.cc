@@ -126,7 +126,8 @@ Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
                     .inject_size = kInjectSize,
                     .max_inject_size = kMaxInjectSize,
                     .rma_iov_limit = kMaxVectors,
-                    .persistent = true},
+                    .persistent = true,
+                    .contexts = sdk::native_format(*inner) == FI_SOCKADDR_IP},
                    query);
     for (uint64_t *caps : {&info->caps, &info->tx_attr->caps, &info->rx_attr->caps}) *caps |= hmem;
     fi_ep_attr &ep = *info->ep_attr;

@@ -71,6 +71,7 @@ Domain::Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner_info, vo
       endpoint_asked_((registration_bits(info.domain_attr->mr_mode) & FI_MR_ENDPOINT) != 0),
       inner_modes_(sdk::InnerModes::of(this->inner_info())),
       mirrors_(fabric.inner()) {
+  engine().lock().count_waits(fabric.stats()->locks_contended);
   shared().keeps_descriptors = inner_modes_.local_memory &&
                                (registration_bits(info.domain_attr->mr_mode) & FI_MR_LOCAL) != 0;
 }
@@ -134,8 +135,11 @@ Result<fid_cntr *> Domain::open_inner_cntr() {
 
 ssize_t Domain::resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access,
                         iovec *iov, size_t room, uint64_t endpoint) {
-  const auto it = table_.find(key);
-  if (it == table_.end() || room == 0) return -FI_EACCES;
+  std::unique_lock<std::mutex> lent;
+  if (origin_ != nullptr) lent = std::unique_lock(origin_->lending_);
+  const auto &table = origin_ != nullptr ? origin_->table_ : table_;
+  const auto it = table.find(key);
+  if (it == table.end() || room == 0) return -FI_EACCES;
   const Region &region = *it->second;
   if (!region.enabled() || (region.access() & access) != access) return -FI_EACCES;
   if (region.endpoint() != 0 && region.endpoint() != endpoint) return -FI_EACCES;
@@ -148,16 +152,47 @@ ssize_t Domain::resolve(uint64_t key, uint64_t address, uint64_t length, uint64_
 }
 
 bool Domain::persist(uint64_t key, uint64_t address, uint64_t length) {
-  const auto it = table_.find(key);
-  if (it == table_.end() || !it->second->persistent()) return true;
+  std::unique_lock<std::mutex> lent;
+  if (origin_ != nullptr) lent = std::unique_lock(origin_->lending_);
+  const auto &table = origin_ != nullptr ? origin_->table_ : table_;
+  const auto it = table.find(key);
+  if (it == table.end() || !it->second->persistent()) return true;
   const Region &region = *it->second;
   return sdk::make_persistent(
       {static_cast<char *>(region.memory().iov_base) + (address - region.base_address()),
        size_t(length)});
 }
 
+Result<void> Domain::join(Domain &origin) {
+  WEFT_CHECK(LayerDomain::join(origin));
+  const sdk::Guard guard(origin.engine().lock());
+  origin.lanes_.push_back(this);
+  origin_ = &origin;
+  return {};
+}
+
+int Domain::close() {
+  if (shared().children.load() != 0) return -FI_EBUSY;
+  if (origin_ != nullptr) {
+    const sdk::Guard guard(origin_->engine().lock());
+    std::erase(origin_->lanes_, this);
+  }
+  return LayerDomain::close();
+}
+
+void Domain::wait_for_lanes() {
+  for (Domain *lane : lanes_) const sdk::Guard guard(lane->engine().lock());
+}
+
 void Domain::count_remote(uint64_t access, uint64_t key, uint64_t bytes) {
-  if (const auto it = table_.find(key); it != table_.end()) it->second->count_remote(access, bytes);
+  if (origin_ == nullptr) {
+    if (const auto it = table_.find(key); it != table_.end())
+      it->second->count_remote(access, bytes);
+    return;
+  }
+  const std::lock_guard lent(origin_->lending_);
+  if (const auto it = origin_->table_.find(key); it != origin_->table_.end())
+    it->second->count_from_lane(access);
 }
 
 Result<fid_mr *> InnerMemory::open(const fi_mr_attr &attr, uint64_t flags) {

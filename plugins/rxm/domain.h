@@ -22,6 +22,7 @@
 #include <weft/sdk/layer_domain.h>
 
 #include <array>
+#include <mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -72,6 +73,8 @@ class InnerMemory final : public sdk::Memory {
 class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::DomainCore> {
  public:
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
+  Result<void> join(Domain &origin);
+  int close();
 
   bool virtual_addresses() const { return mr_bits_ & FI_MR_VIRT_ADDR; }
   bool provider_keys() const { return mr_bits_ & FI_MR_PROV_KEY; }
@@ -82,8 +85,11 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
   const weft_region_ops *region_ops() const { return region_ops_; }
   sdk::Eq *eq() { return memory().eq; }  // reports completed registrations; null: none
 
-  // By key; call with the engine's lock held.
+  // By key; call with the engine's lock held. What lanes see changes with this lock, too.
   std::unordered_map<uint64_t, Region *> &table() { return table_; }
+  std::mutex &lending() { return lending_; }
+  // When this returns no lane uses a region that is no longer in the table.
+  void wait_for_lanes();
   Mirrors &mirrors() { return mirrors_; }
   // A key that other processes cannot guess, for a region that rxm registers itself when
   // applications choose keys. It is as long as keys of the inner provider. False: the kernel gave
@@ -123,6 +129,10 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
   std::array<uint64_t, 32> random_;
   size_t random_left_ = 0;
   std::unordered_map<uint64_t, Region *> table_;
+  // Locks: the engine, then that of a lane, then this.
+  std::mutex lending_;
+  std::vector<Domain *> lanes_;
+  Domain *origin_ = nullptr;  // of a lane
   Mirrors mirrors_;
 };
 

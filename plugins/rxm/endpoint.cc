@@ -83,7 +83,9 @@ Result<void> Endpoint::begin() {
                          .connect_timeout_ns = options().connect_timeout_ns,
                          .max_strangers = max_strangers(options()),
                          .descriptors = domain().inner_modes().local_memory,
-                         .hmem = domain().hmem()});
+                         .hmem = domain().hmem(),
+                         .place = context_place(),
+                         .only_transmits = only_transmits()});
   core_->set_own_address(local_);
   part_.emplace(domain().fabric().stats(), core_->counters());
   return {};

@@ -57,6 +57,9 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
   template <class Request>
   void take_descriptors(TxOp &op, const Request &request);
   Result<void> begin();
+  Result<void> count_remote_later() {
+    return lower_.count_remote(receiver().remote_write, receiver().remote_read);
+  }
   void end();
   void shut() {
     part_.reset();

@@ -141,7 +141,9 @@ Result<void> RxmLayer::offer(fi_info &info, const sdk::GetinfoQuery &query) cons
                   .inject_size = inject_size(info),
                   .max_inject_size = kMaxInjectSize,
                   .rma_iov_limit = std::min(info.tx_attr->rma_iov_limit, kMaxVectors),
-                  .persistent = (inner_caps & FI_RMA_PMEM) != 0},
+                  .persistent = (inner_caps & FI_RMA_PMEM) != 0,
+                  // Regions of a device belong to one of its domains, and a context has its own.
+                  .contexts = (info.domain_attr->mr_mode & FI_MR_LOCAL) == 0},
                  query);
   if (const uint64_t hmem = inner_caps & asked & FI_HMEM; hmem != 0)
     for (uint64_t *caps : {&info.caps, &info.tx_attr->caps, &info.rx_attr->caps}) *caps |= hmem;

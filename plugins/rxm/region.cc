@@ -64,6 +64,7 @@ Result<Region *> Region::open(Domain &domain, const fi_mr_attr &attr, uint64_t f
   }
   domain.shared().children.fetch_add(1);
   sdk::Guard guard(domain.engine().lock());
+  const std::lock_guard alone(domain.lending());
   domain.table()[region->key_] = region;
   return region;
 }
@@ -76,7 +77,11 @@ int Region::close() {
       domain_.mirrors().follow_now();
     }
     if (const int rc = fi_close(&inner_->fid); rc != 0) return rc;
-    domain_.table().erase(key_);
+    {
+      const std::lock_guard alone(domain_.lending());
+      domain_.table().erase(key_);
+    }
+    domain_.wait_for_lanes();
     for (Bound *bound : {&write_, &read_}) {
       if (bound->inner == nullptr) continue;
       domain_.mirrors().remove(domain_.engine(), bound->inner);
@@ -92,11 +97,14 @@ int Region::close() {
 
 int Region::bind(struct fid *fid, uint64_t flags) {
   if (fid == nullptr) return -FI_EINVAL;
-  if (fid->fclass == FI_CLASS_EP || fid->fclass == FI_CLASS_SEP) return bind_endpoint(fid, flags);
+  if (fid->fclass == FI_CLASS_EP || fid->fclass == FI_CLASS_SEP || fid->fclass == FI_CLASS_RX_CTX ||
+      fid->fclass == FI_CLASS_TX_CTX)
+    return bind_endpoint(fid, flags);
   if (!sdk::Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
   if (flags == 0 || flags & ~sdk::Mr::kBindFlags) return -FI_EBADFLAGS;
   sdk::Cntr *outer = sdk::Cntr::from(fid);
-  if (&outer->engine() != &domain_.engine()) return -FI_EINVAL;
+  if (&outer->domain() != &domain_.shared()) return -FI_EINVAL;
+  sdk::Cntr *const reached = outer->reached_from(domain_.shared());
   sdk::Guard guard(domain_.engine().lock());
   if ((flags & FI_REMOTE_WRITE && write_.inner != nullptr) ||
       (flags & FI_REMOTE_READ && read_.inner != nullptr))
@@ -109,10 +117,14 @@ int Region::bind(struct fid *fid, uint64_t flags) {
       fi_close(&(*inner)->fid);
       return rc;
     }
-    bound->inner = *inner;
+    {
+      const std::lock_guard alone(domain_.lending());
+      bound->inner = *inner;
+    }
     bound->outer = outer;
+    bound->reached = reached;
     outer->users.fetch_add(1);
-    domain_.mirrors().add(domain_.engine(), *inner, *outer);
+    domain_.mirrors().add(domain_.engine(), *inner, *reached);
   }
   return 0;
 }
@@ -127,6 +139,7 @@ int Region::bind_endpoint(struct fid *fid, uint64_t flags) {
   sdk::Guard guard(domain_.engine().lock());
   if (enabled_) return -FI_EOPBADSTATE;
   if (endpoint_ != 0 && endpoint_ != number) return -FI_EBUSY;
+  const std::lock_guard alone(domain_.lending());
   endpoint_ = number;
   return 0;
 }
@@ -137,6 +150,7 @@ int Region::control(int command, void *arg) {
   if (domain_.endpoint_needed() && endpoint_ == 0) return -FI_EOPBADSTATE;
   if (const int rc = fi_control(&inner_->fid, command, arg); rc != 0) return rc;
   if (endpoint_ != 0) domain_.region_ops()->confine(inner_, endpoint_);
+  const std::lock_guard alone(domain_.lending());
   enabled_ = true;
   return 0;
 }

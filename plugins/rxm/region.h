@@ -41,7 +41,13 @@ class Region final : public sdk::Object<Region, fid_mr> {
   // the region. Remote memory accesses are counted by the inner provider.
   void count_remote(uint64_t access, uint64_t bytes) {
     const Bound &bound = access & FI_REMOTE_WRITE ? write_ : read_;
-    if (bound.outer != nullptr) bound.outer->add_events(1, bytes);
+    if (bound.reached != nullptr) bound.reached->add_events(1, bytes);
+  }
+
+  // The same by a lane, which does not have the counter's lock: by way of the inner counter.
+  void count_from_lane(uint64_t access) {
+    const Bound &bound = access & FI_REMOTE_WRITE ? write_ : read_;
+    if (bound.inner != nullptr) fi_cntr_add(bound.inner, 1);
   }
 
   // fi_ops
@@ -63,7 +69,7 @@ class Region final : public sdk::Object<Region, fid_mr> {
   uint64_t endpoint_ = 0;
   struct Bound {
     fid_cntr *inner = nullptr;
-    sdk::Cntr *outer = nullptr;
+    sdk::Cntr *outer = nullptr, *reached = nullptr;  // the application's, and what reaches it
   } write_, read_;
 };
 

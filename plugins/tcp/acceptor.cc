@@ -43,6 +43,13 @@ Result<void> Acceptor::bind(const sdk::SockAddr &local) {
   return {};
 }
 
+Result<void> Acceptor::reserve() {
+  // A bound address can be bound once more (SO_REUSEADDR), one with a listener cannot.
+  if (::listen(socket_, 0) == 0) return {};
+  const int error = errno;
+  return fail(error, "listen on %s: %s", name_.to_string().c_str(), strerror(error));
+}
+
 Result<void> Acceptor::listen(int backlog) {
   if (::listen(socket_, backlog) != 0) {
     const int error = errno;

@@ -76,6 +76,8 @@ class Acceptor final : public sdk::Handler {
   // Binds the socket; from then on name() is final. A second call moves to another address.
   Result<void> bind(const sdk::SockAddr &local);
   Result<void> listen(int backlog);  // after bind()
+  // After bind(): nobody else can have the address, though connections are not taken before listen().
+  Result<void> reserve();
   bool bound() const { return socket_ >= 0; }
   bool listening() const { return listening_; }
   const sdk::SockAddr &name() const { return name_; }

@@ -168,7 +168,9 @@ void Attempt::on_answer() {
     // request.
     if (!answer_.private_bytes().empty())
       return failed(PeerLink::Refusal::kRejected, FI_ECONNREFUSED);
-    warn("refused: does it have an auth_key that we lack?");
+    warn(
+        "refused: does it have an auth_key that we lack, or fewer receive contexts than fi_rx_addr "
+        "was told?");
     return failed(PeerLink::Refusal::kUnreachable, FI_ECONNREFUSED);
   }
   const auto hello = parse_hello(answer_.private_bytes());

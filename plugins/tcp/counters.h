@@ -36,6 +36,9 @@ struct Counters : sdk::CounterSet {
                            "connections that ended without fi_close or fi_shutdown of this side"};
   Counter identities_disputed{*this, "identities_disputed",
                               "times when a process claimed to be a connected peer"};
+  Counter locks_contended{*this, "locks_contended",
+                          "times when a thread waited for the lock of a domain, or of a context of "
+                          "a scalable endpoint"};
   Counter peers_refused{*this, "peers_refused",
                         "requests of strangers that were put off at max_unnamed_peers"};
 };

@@ -5,6 +5,7 @@
 #include <weft/sdk/carrier.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
+#include <weft/sdk/shared_transmit.h>
 #include <weft/sdk/traffic_class.h>
 
 #include <new>
@@ -28,6 +29,7 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
       is_unconnected_(info.ep_attr != nullptr && sdk::type_of(*info.ep_attr) == FI_EP_RDM),
       name_(info.domain_attr->name != nullptr ? info.domain_attr->name : ""),
       staging_(std::make_unique_for_overwrite<uint8_t[]>(kStagingSize)) {
+  engine().lock().count_waits(fabric.counters().locks_contended);
   c()->fid.ops = const_cast<fi_ops *>(sdk::fid_ops<Domain>());
   c()->ops = const_cast<fi_ops_domain *>(sdk::domain_ops<Domain>());
   c()->mr = const_cast<fi_ops_mr *>(sdk::mr_ops<Domain>());
@@ -114,6 +116,15 @@ int Domain::srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context) 
                      ep);
 }
 
+int Domain::stx_ctx(struct fi_tx_attr *attr, struct fid_stx **stx, void *context) {
+  return sdk::open_shared_transmit(shared(), attr,
+                                   {.caps = is_unconnected_ ? kRdmTransmitCaps : kTransmitCaps,
+                                    .size = fabric_.settings().tx_size,
+                                    .max_size = kMaxQueueSize,
+                                    .inject_size = kMaxInjectSize},
+                                   stx, context);
+}
+
 int Domain::av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) {
   if (av == nullptr) return -FI_EINVAL;
   return sdk::finish(instance(), FI_LOG_AV,
@@ -141,6 +152,7 @@ int Domain::ops_open(const char *name, uint64_t flags, void **ops, void *) {
 
 int Domain::close() {
   if (shared().children.load() != 0) return -FI_EBUSY;
+  close_lanes();
   retire();
   engine().stop_thread();
   unbind();

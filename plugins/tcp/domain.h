@@ -19,6 +19,7 @@
 #include <weft/sdk/fabric_ops.h>
 #include <weft/sdk/fid.h>
 #include <weft/sdk/hmem.h>
+#include <weft/sdk/scalable.h>
 
 #include <memory>
 #include <string>
@@ -41,7 +42,8 @@ struct Nothing final : sdk::Object<Nothing, fid_ep> {};
 
 class Domain final : public sdk::Object<Domain, fid_domain>,
                      public sdk::SoftwareDomain,
-                     public sdk::DomainOps<Domain, Endpoint> {
+                     public sdk::DomainOps<Domain, Endpoint>,
+                     public sdk::ScalableOps<Domain, UnconnectedEndpoint> {
  public:
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context);
 
@@ -62,6 +64,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context);
   int endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context);
   int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context);
+  int stx_ctx(struct fi_tx_attr *attr, struct fid_stx **stx, void *context);
 
   // fi_ops
   int ops_open(const char *name, uint64_t flags, void **ops, void *context);

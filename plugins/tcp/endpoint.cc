@@ -51,6 +51,8 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
       own_recvs_(limits().rx_size) {
   keeper_.make_room(0);
   set_tables(*this);
+  count_in_flight(
+      [](sdk::EndpointCore &core) { return static_cast<Endpoint &>(core).tx_ops_.in_use(); });
 }
 
 Endpoint::~Endpoint() = default;

@@ -70,7 +70,8 @@ class Peer {
   const sdk::SockAddr address;
   bool is_named() const { return source < sdk::Matcher::kFirstUnnamed; }
 
-  uint32_t source;                // index in the address vector, or a number of its own
+  uint32_t source;                // entry in the address vector, or a number of its own
+  unsigned place = 0;             // what it says of itself: a context of a scalable endpoint
   std::vector<uint32_t> indices;  // of the address vector that lead here
   PeerLink link;
   PeerStream *stream = nullptr;   // for all that is sent

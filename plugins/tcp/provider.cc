@@ -2,6 +2,7 @@
 #include "plugins/tcp/provider.h"
 
 #include <weft/sdk/auth.h>
+#include <weft/sdk/scalable.h>
 #include <weft/sdk/software.h>
 
 #include <algorithm>
@@ -21,6 +22,10 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
   const bool connected = type == FI_EP_MSG;
   // Not unasked: it makes a domain look at each address.
   const uint64_t hmem = query.hints != nullptr ? query.hints->caps & uint64_t(FI_HMEM) : 0;
+  // Not unasked: programs compare capabilities.
+  const uint64_t contexts =
+      !connected && query.hints != nullptr ? query.hints->caps & uint64_t(FI_NAMED_RX_CTX) : 0;
+  const uint64_t less = contexts != 0 ? FI_TRIGGER : 0;  // whose counters have one lock
   WEFT_TRY(fi_info *const info, list.add());
   // No mr_mode is needed. Random keys are safer than chosen ones, so applications that can use them
   // get them.
@@ -28,8 +33,9 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
       *info, path, query,
       {.type = type,
        .version = TcpProvider::info.version,
-       .transmit_caps = (connected ? kTransmitCaps : kRdmTransmitCaps) | hmem,
-       .receive_caps = (connected ? kReceiveCaps : kRdmReceiveCaps) | hmem,
+       .transmit_caps =
+           connected ? kTransmitCaps | hmem : (kRdmTransmitCaps & ~less) | hmem | contexts,
+       .receive_caps = (connected ? kReceiveCaps : kRdmReceiveCaps & ~less) | hmem,
        .mr_mode = FI_MR_PROV_KEY}));
 
   const fi_tx_attr asked_tx = sdk::tx_hints(query.hints);
@@ -78,7 +84,8 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
   fi_domain_attr &domain = *info->domain_attr;
   domain.auth_key_size = sdk::kMaxAuthKey;
   domain.cq_data_size = sizeof(uint64_t);
-  domain.max_ep_srx_ctx = domain.ep_cnt;
+  domain.max_ep_srx_ctx = domain.max_ep_stx_ctx = domain.ep_cnt;
+  if (!connected) domain.max_ep_tx_ctx = domain.max_ep_rx_ctx = sdk::kMaxContexts;
   return {};
 }
 

@@ -34,7 +34,7 @@ bool wants_sources(const fi_info &info) {
 // ---- life ----
 
 UnconnectedEndpoint::UnconnectedEndpoint(Domain &domain, const fi_info &info, void *context)
-    : Object(domain.instance(), FI_CLASS_EP, context),
+    : Object(domain.instance(), sdk::endpoint_class(domain.shared()), context),
       RdmEndpoint(domain.shared(), *this, info,
                   {.tx_size = domain.fabric().settings().tx_size,
                    .rx_size = domain.fabric().settings().rx_size,
@@ -44,7 +44,7 @@ UnconnectedEndpoint::UnconnectedEndpoint(Domain &domain, const fi_info &info, vo
       tcp_domain_(domain),
       engine_(domain.engine()),
       addr_format_(info.addr_format),
-      process_(uint32_t(getpid())),
+      process_(process_at(uint32_t(getpid()), context_place())),
       acceptor_(domain.instance(), domain.engine(), domain.fabric().settings(),
                 domain.fabric().counters(), *this, kLookPauseNs),
       tx_ops_(limits().tx_size),
@@ -54,6 +54,9 @@ UnconnectedEndpoint::UnconnectedEndpoint(Domain &domain, const fi_info &info, vo
       keeper_(sdk::order_of(info), kNativeOrder) {
   set_tables(*this);
   receiver().min_multi_recv() = kRdmMinMultiRecv;
+  count_in_flight([](sdk::EndpointCore &core) {
+    return static_cast<UnconnectedEndpoint &>(core).tx_ops_.in_use();
+  });
 }
 
 Result<UnconnectedEndpoint *> UnconnectedEndpoint::open(Domain &domain, const fi_info &info,
@@ -76,7 +79,7 @@ Result<UnconnectedEndpoint *> UnconnectedEndpoint::open(Domain &domain, const fi
   WEFT_TRY(const uint8_t dscp,
            sdk::endpoint_dscp(info, domain.fabric().api_version(), domain.dscp()));
   ep->acceptor_.set_dscp(dscp);
-  WEFT_CHECK(ep->publish(domain.base()));
+  WEFT_CHECK(ep->publish(sdk::endpoint_parent(domain.shared())));
   domain.shared().children.fetch_add(1);
   sdk::Guard guard(domain.engine().lock());
   domain.unconnected().push_back(ep.get());
@@ -100,7 +103,9 @@ int UnconnectedEndpoint::setname(void *addr, size_t len) {
   if (!address) return -address.error().code;
   sdk::Guard guard(engine_.lock());
   if (enabled()) return -FI_EOPBADSTATE;
-  if (acceptor_.bound()) {
+  if (lane() != nullptr) {
+    acceptor_.close();  // it had a port that was taken with others, which are not free
+  } else if (acceptor_.bound()) {
     if (auto bound = acceptor_.bind(*address); !bound) {
       WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_setname: %s", bound.error().text.c_str());
       return -bound.error().code;
@@ -113,19 +118,28 @@ int UnconnectedEndpoint::setname(void *addr, size_t len) {
 // This call or fi_enable binds the socket, whichever comes first.
 int UnconnectedEndpoint::getname(void *addr, size_t *len) {
   sdk::Guard guard(engine_.lock());
-  if (!acceptor_.bound()) {
-    if (auto bound = acceptor_.bind(local_); !bound) {
+  if (auto bound = bind_name(); !bound) {
+    if (lane() == nullptr)
       WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_getname: %s", bound.error().text.c_str());
-      return -bound.error().code;
-    }
+    return -bound.error().code;
   }
   return sdk::write_address(acceptor_.name(), addr_format_, addr, len);
+}
+
+// The ports of the contexts of a scalable endpoint are reserved before each of them is enabled.
+Result<void> UnconnectedEndpoint::bind_name() {
+  if (acceptor_.bound()) return {};
+  WEFT_CHECK(acceptor_.bind(local_));
+  if (lane() == nullptr) return {};
+  auto reserved = acceptor_.reserve();
+  if (!reserved) acceptor_.close();
+  return reserved;
 }
 
 Result<void> UnconnectedEndpoint::enable() {
   if (enabled()) return {};
   WEFT_CHECK(check_bindings());
-  if (!acceptor_.bound()) WEFT_CHECK(acceptor_.bind(local_));
+  WEFT_CHECK(bind_name());
   WEFT_CHECK(acceptor_.listen(settings().backlog));
   max_unnamed_ = std::clamp<size_t>(descriptor_limit() / 2, 1, settings().max_unnamed_peers);
   av()->add_user(*this, true);
@@ -218,9 +232,9 @@ Peer *UnconnectedEndpoint::peer_at(uint32_t index) {
   table_.set(index, peer);
   peer->indices.push_back(index);
   if (!peer->is_named()) {
-    const uint32_t before = peer->source;
-    set_source(*peer, index);
-    receiver().rename_source(before, index);
+    const uint32_t before = peer->source, entry = sdk::Av::entry_of(index);
+    set_source(*peer, entry);
+    receiver().rename_source(before, entry);
   }
   return peer;
 }

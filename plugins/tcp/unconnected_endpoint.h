@@ -152,10 +152,11 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   ~UnconnectedEndpoint() = default;
 
   Result<void> enable();
+  Result<void> bind_name();
   Peer *peer_at(uint32_t index);
   Peer *find_or_add(const sdk::SockAddr &address, uint32_t index);
-  Peer *incoming_peer(const sdk::SockAddr &address);
-  Peer *requester(const sdk::SockAddr &remote);
+  Peer *incoming_peer(const sdk::SockAddr &address, unsigned place);
+  Peer *requester(const sdk::SockAddr &remote, unsigned place);
   sdk::SockAddr address_at(int fd) const;
   PeerLink::Decision decide(Peer &peer, std::strong_ordering order, const RdmHello &hello);
   void accept(int fd, const ConnectReader &request, const RdmHello &hello, Peer &peer, bool second);
@@ -189,6 +190,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   const bool names_sources_;
   const bool announces_;  // long tagged messages
   sdk::OrderKeeper keeper_;
+  bool has_places_ = false;  // some peers are contexts of scalable endpoints
   uint32_t next_unnamed_ = 0;
   // "Unnamed" peers are not in the address vector.
   uint64_t saved_bytes_ = 0;    // arrived bytes of saved messages

@@ -17,9 +17,10 @@
 namespace weft::tcp {
 namespace {
 
-void reject(int fd, const ConnectReader &request) {
+// `reason`: the private data of the request, if the requester may ask again.
+void reject(int fd, std::span<const uint8_t> reason) {
   std::array<uint8_t, kMaxConnectSize> message;
-  const size_t n = encode_connect(ConnectType::kReject, request.private_bytes(), message);
+  const size_t n = encode_connect(ConnectType::kReject, reason, message);
   // An answer to a requester that is gone may be lost.
   [[maybe_unused]] const ssize_t sent = ::send(fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT);
   ::shutdown(fd, SHUT_WR);
@@ -31,8 +32,8 @@ void reject(int fd, const ConnectReader &request) {
 Peer *UnconnectedEndpoint::find_or_add(const sdk::SockAddr &address, uint32_t index) {
   auto &place = peers_[address];
   if (place == nullptr) {
-    uint32_t source = index;
-    if (source == sdk::Av::kNone)
+    uint32_t source = sdk::Av::entry_of(index);
+    if (index == sdk::Av::kNone)
       source = sdk::Matcher::kFirstUnnamed + (next_unnamed_++ & 0x3fffffff);
     place = std::make_unique<Peer>(*this, address, source);
   }
@@ -54,14 +55,15 @@ void UnconnectedEndpoint::set_source(Peer &peer, uint32_t source) {
 
 // The peer for an incoming request. Null: there is no room now. A known peer without a stream, of
 // which only messages are left, needs a place like a new one.
-Peer *UnconnectedEndpoint::incoming_peer(const sdk::SockAddr &address) {
+Peer *UnconnectedEndpoint::incoming_peer(const sdk::SockAddr &address, unsigned place) {
   const bool full = unnamed_streams_ >= max_unnamed_;
   const auto known = peers_.find(address);
   if (known != peers_.end()) {
     Peer &peer = *known->second;
     if (!full || peer.is_named() || peer.streams != 0) return &peer;
   }
-  const uint32_t index = names_sources_ || full ? av()->find(address) : sdk::Av::kNone;
+  const uint32_t index =
+      names_sources_ || full ? av()->find_context(address, place) : sdk::Av::kNone;
   if (index != sdk::Av::kNone) return peer_at(index);
   if (full) {
     make_room_for_a_stranger();
@@ -82,9 +84,19 @@ void UnconnectedEndpoint::make_room_for_a_stranger() {
 }
 
 void UnconnectedEndpoint::on_av_inserted(uint32_t index, const sdk::Address &address) {
-  if (peers_.empty() || !peers_.contains(sdk::SockAddr::of(address))) return;
+  if (peers_.empty()) return;
   try {
-    peer_at(index);
+    sdk::SockAddr at = sdk::SockAddr::of(address);
+    if (peers_.contains(at)) peer_at(index);
+    if (!has_places_) return;
+    for (unsigned place = 1; place < sdk::Av::kContexts; ++place) {
+      if (address.port() + place > UINT16_MAX) return;
+      at.set_port(uint16_t(address.port() + place));
+      const auto known = peers_.find(at);
+      const uint32_t context = av()->context_at(index, place);
+      if (known != peers_.end() && known->second->place == place && context != sdk::Av::kNone)
+        peer_at(context);
+    }
   } catch (const std::bad_alloc &) {
     // It stays unnamed until the application sends to it.
   }
@@ -95,11 +107,12 @@ void UnconnectedEndpoint::on_av_removed(uint32_t index) {
   if (peer == nullptr) return;
   table_.set(index, nullptr);
   std::erase(peer->indices, index);
-  if (peer->source != index) return;
+  const uint32_t entry = sdk::Av::entry_of(index);
+  if (peer->source != entry) return;
   set_source(*peer, peer->indices.empty()
                         ? sdk::Matcher::kFirstUnnamed + (next_unnamed_++ & 0x3fffffff)
-                        : *std::ranges::min_element(peer->indices));
-  receiver().rename_source(index, peer->source);
+                        : sdk::Av::entry_of(*std::ranges::min_element(peer->indices)));
+  receiver().rename_source(entry, peer->source);
 }
 
 PeerStream *UnconnectedEndpoint::make_stream(Peer &peer, int fd, const Terms &terms) {
@@ -182,12 +195,15 @@ void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
     ::close(fd);
     return;
   }
+  if (only_transmits()) return reject(fd, {});
   remote->set_port(hello->port);
-  Peer *peer = requester(*remote);
-  if (peer == nullptr) return reject(fd, request);
+  Peer *peer = requester(*remote, hello->place());
+  if (peer == nullptr) return reject(fd, request.private_bytes());
+  peer->place = hello->place();
+  has_places_ |= peer->place != 0;
   const PeerLink::Decision decision = decide(*peer, *remote <=> address_at(fd), *hello);
   if (!decision.accept) {
-    reject(fd, request);
+    reject(fd, request.private_bytes());
     return check(*peer);
   }
   if (!decision.second) peer->yield();
@@ -195,8 +211,8 @@ void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
 }
 
 // The peer that asks for a connection. Null: it must ask again.
-Peer *UnconnectedEndpoint::requester(const sdk::SockAddr &remote) {
-  Peer *peer = incoming_peer(remote);
+Peer *UnconnectedEndpoint::requester(const sdk::SockAddr &remote, unsigned place) {
+  Peer *peer = incoming_peer(remote, place);
   if (peer == nullptr) return nullptr;
   if (peer->leaving != nullptr) {
     // Its messages on the old stream come first.
@@ -206,7 +222,7 @@ Peer *UnconnectedEndpoint::requester(const sdk::SockAddr &remote) {
   if (peer->attempt == nullptr) return peer;
   // A process that accepted our attempt, and died, had the address before this requester.
   peer->attempt->look();
-  return incoming_peer(remote);
+  return incoming_peer(remote, place);
 }
 
 // The address by which the peer at the other end knows us.

@@ -4,6 +4,7 @@
 #include <weft/sdk/av.h>
 #include <weft/sdk/carrier.h>
 #include <weft/sdk/ops.h>
+#include <weft/sdk/shared_transmit.h>
 #include <weft/sdk/traffic_class.h>
 
 #include <new>
@@ -60,6 +61,16 @@ int Domain::endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, 
   if (ep == nullptr) return -FI_EINVAL;
   if (flags != 0) return -FI_EBADFLAGS;
   return sdk::finish(instance(), FI_LOG_EP_CTRL, DatagramSocket::open(*this, *info, context), ep);
+}
+
+// A datagram has left when the call returns, so there are no places to share.
+int Domain::stx_ctx(struct fi_tx_attr *attr, struct fid_stx **stx, void *context) {
+  return sdk::open_shared_transmit(shared(), attr,
+                                   {.caps = kTransmitCaps,
+                                    .size = fabric_.settings().tx_size,
+                                    .max_size = kMaxQueueSize,
+                                    .inject_size = SIZE_MAX},
+                                   stx, context);
 }
 
 // For layers above (weft/sdk/carrier.h).

@@ -38,6 +38,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   // fi_ops_domain
   int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context);
   int endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context);
+  int stx_ctx(struct fi_tx_attr *attr, struct fid_stx **stx, void *context);
 
   // fi_ops
   int close();

@@ -23,9 +23,8 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
                       info.rx_attr != nullptr ? info.rx_attr->size : 0})
     if (size > kMaxQueueSize)
       return fail(FI_EINVAL, "fi_endpoint: a queue of %zu: at most %zu", size, kMaxQueueSize);
-  if (info.ep_attr->rx_ctx_cnt == FI_SHARED_CONTEXT ||
-      info.ep_attr->tx_ctx_cnt == FI_SHARED_CONTEXT)
-    return fail(FI_EINVAL, "fi_endpoint: udp has no shared contexts");
+  if (info.ep_attr->rx_ctx_cnt == FI_SHARED_CONTEXT)
+    return fail(FI_EINVAL, "fi_endpoint: udp has no shared receive contexts");
   if (sdk::has_auth_keys(domain.fabric().api_version()) && info.ep_attr->auth_key_size != 0)
     return fail(FI_EOPNOTSUPP,
                 "fi_endpoint: udp sends plain datagrams and cannot honour ep_attr.auth_key; the "

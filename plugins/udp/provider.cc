@@ -73,6 +73,7 @@ Result<void> UdpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
   fi_ep_attr &ep = *info->ep_attr;
   ep.protocol = FI_PROTO_UDP;
   ep.max_msg_size = max_msg_size;
+  info->domain_attr->max_ep_stx_ctx = info->domain_attr->ep_cnt;
   return {};
 }
 

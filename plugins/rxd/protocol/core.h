@@ -35,6 +35,7 @@
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_CORE_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_CORE_H
 
+#include <weft/sdk/av.h>
 #include <weft/sdk/hmem.h>
 #include <weft/sdk/index_table.h>
 #include <weft/sdk/pool.h>
@@ -61,6 +62,9 @@ inline constexpr uint64_t kPartingNs = 60'000'000;  // longest wait for the answ
 // Credit at the beginning of a connection, in each direction: messages, and KiB of unasked payload.
 inline constexpr uint32_t kFirstMessages = 64;
 inline constexpr uint32_t kFirstCredit = 64;
+// wire::Part::flags: a context of a scalable endpoint, whose first context has a port that is so much
+// lower.
+inline constexpr uint32_t kPartPlace = 0x1f00, kPartPlaceShift = 8;
 inline constexpr uint32_t kPartVerify = 2;  // wire::Part::flags: asks whether the pair is known
 inline constexpr uint32_t kSmallestDatagram = 512;  // bytes that every peer must accept
 
@@ -78,6 +82,8 @@ struct Settings {
   uint32_t handshake_rate = 1000;    // answers per second to peers that have not proven an address
   std::string auth_key;
   const sdk::Hmem *hmem = nullptr;  // FI_HMEM: buffers may be memory of devices
+  uint8_t place = 0;                // of a context of a scalable endpoint
+  bool only_transmits = false;      // such a context, to which nobody connects
 };
 
 enum class State : uint8_t {
@@ -115,6 +121,7 @@ struct Peer {
   bool losing = false;      // is in Core::losing_
   bool requeue = false;
   bool by_source = false;  // counts in Core::by_source_
+  uint8_t place = 0;       // what it says of itself: kPartPlace
   bool proven = false;     // a stock peer has answered our question, or used our number
   bool roams = false;  // a stock peer has answered our question from another address than its own
   bool has_token = false;
@@ -137,6 +144,11 @@ class Core {
     virtual sdk::Receiver &receiver() = 0;
     // The lowest index of an address in the address vector; kNoIndex: none.
     virtual uint32_t index_of(const sdk::Address &address) = 0;
+    // The same of a peer that says that it is a context of a scalable endpoint.
+    virtual uint32_t index_of_context(const sdk::Address &address, unsigned place) {
+      (void)address, (void)place;
+      return UINT32_MAX;
+    }
     // A peer wrote to this endpoint's memory, or read it (for counters; `has_data`: for a
     // completion too). `source` as in sdk::Message, `where` as the peer named it.
     virtual void on_remote_write(uint32_t source, uint64_t length, bool has_data, uint64_t data,
@@ -182,6 +194,8 @@ class Core {
   bool knows(uint32_t index) const { return by_index_.at(index) != nullptr; }
   void forget(uint32_t index);                                  // removed from the address vector
   void introduce(uint32_t index, const sdk::Address &address);  // inserted
+  bool has_contexts() const { return has_contexts_; }
+  void introduce_context(uint32_t index, const sdk::Address &address, unsigned place);
 
   // ---- from the receiver's sink ----
   void deliver(Incoming &message, sdk::Receive &receive);
@@ -239,7 +253,8 @@ class Core {
   Counters &counters() { return counters_; }
   // How sdk::Receiver knows the peer: its index, or a number beyond all indexes if it has none.
   uint32_t source_of(const Peer &peer) const {
-    return peer.index != kNoIndex ? peer.index : sdk::Matcher::kFirstUnnamed + peer.number;
+    return peer.index != kNoIndex ? sdk::Av::entry_of(peer.index)
+                                  : sdk::Matcher::kFirstUnnamed + peer.number;
   }
   // Carrier::send(). All datagrams of one call into the core form a batch: their memory must stay
   // unchanged until the call is over, or until flush(). -FI_EAGAIN as there.
@@ -405,6 +420,7 @@ class Core {
   std::vector<uint32_t> free_slots_;
   std::vector<uint8_t> staging_;  // of send_of_devices()
   std::unordered_map<sdk::Address, Peer *, sdk::AddressHash> by_address_;
+  bool has_contexts_ = false;  // some peers are contexts
   sdk::IndexTable<Peer> by_index_;
   std::vector<Peer *> idle_, blocked_, losing_, turn_;
   std::vector<Due> heap_;

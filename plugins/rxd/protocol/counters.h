@@ -72,6 +72,12 @@ struct Counters : sdk::CounterSet {
   Counter tx_full{*this, "operations_refused",
                   "operations that returned FI_EAGAIN because tx_size were in flight"};
   Counter failed{*this, "operations_failed", "operations that ended with an error"};
+
+  // ---- threads ----
+  Counter locks_contended{
+      *this, "locks_contended",
+      "times when a thread waited for the lock of a domain, or of a context of a "
+      "scalable endpoint"};
 };
 
 }  // namespace weft::rxd

@@ -51,7 +51,8 @@ wire::Part Core::part_of(const Peer &peer) {
           .connection = peer.number ^ veil_,
           .cookie = peer.cookie,
           .datagram = uint32_t(carrier_.max_datagram()),
-          .flags = checksum ? wire::kPartChecksum : 0,
+          .flags = (checksum ? wire::kPartChecksum : 0) | uint32_t(settings_.place)
+                                                              << kPartPlaceShift,
           .limit = WeftConversation::first_limit(*this),
           .messages = kFirstMessages,
           .credit = kFirstCredit};
@@ -357,7 +358,7 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
     if (peer == nullptr) carrier_.close(*path);
     return;
   }
-  if (down_ || parting_) return;
+  if (down_ || parting_ || settings_.only_transmits) return;
   if (peer != nullptr && peer->state == State::kTalking) {
     // The peer has restarted. But a token that is older than the connection means that this connect
     // may be late: then a peer that still wants to connect repeats it with a new token.
@@ -372,6 +373,14 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
     int err = 0;
     if (admits(*from)) peer = make(*from, err);
     if (peer == nullptr) return;
+  }
+  peer->place = uint8_t((theirs.flags & kPartPlace) >> kPartPlaceShift);
+  if (peer->place != 0) {
+    has_contexts_ = true;
+    if (peer->index == kNoIndex) {
+      const uint32_t index = upper_.index_of_context(*from, peer->place);
+      if (index != kNoIndex) name(*peer, index);
+    }
   }
   if (peer->state == State::kIdle) new_cookie(*peer);
   count_proven();

@@ -75,7 +75,7 @@ void Core::name(Peer &peer, uint32_t index) {
   if (peer.index == kNoIndex) unlist(peer);
   by_index_.set(index, &peer);
   peer.index = index;
-  if (peer.saved != 0) upper_.receiver().rename_source(before, index);
+  if (peer.saved != 0) upper_.receiver().rename_source(before, source_of(peer));
 }
 
 // Puts the peer at the end of the list of peers without an index, as the newest.
@@ -141,13 +141,21 @@ void Core::forget(uint32_t index) {
   } else {
     unname(*peer);
   }
-  if (peer->saved != 0) upper_.receiver().rename_source(index, source_of(*peer));
+  if (peer->saved != 0) upper_.receiver().rename_source(sdk::Av::entry_of(index), source_of(*peer));
 }
 
 void Core::introduce(uint32_t index, const sdk::Address &address) {
   if (by_address_.empty()) return;
   const auto it = by_address_.find(address);
   if (it == by_address_.end() || it->second->index != kNoIndex) return;
+  const Leave leave(*this);
+  name(*it->second, index);
+}
+
+void Core::introduce_context(uint32_t index, const sdk::Address &address, unsigned place) {
+  const auto it = by_address_.find(address);
+  if (it == by_address_.end() || it->second->index != kNoIndex || it->second->place != place)
+    return;
   const Leave leave(*this);
   name(*it->second, index);
 }

@@ -67,6 +67,7 @@ class Connection {
   bool agreed_ = false;  // we agreed to part, and send nothing more
   uint8_t level_ = 0;    // of the peer's extensions; 0: stock
   uint32_t slot_ = 0, index_ = kNoIndex;
+  uint8_t place_ = 0;  // what the peer says of itself: ConnectData::place
   uint32_t peer_slot_ = 0, peer_process_ = 0;
   Link *link_ = nullptr;
   TxOp *first_ = nullptr, *last_ = nullptr;  // queue of operations that the carrier does not have

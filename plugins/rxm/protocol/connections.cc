@@ -101,6 +101,13 @@ void Core::introduce(uint32_t index, const sdk::Address &address) {
   name(*it->second, index);
 }
 
+void Core::introduce_context(uint32_t index, const sdk::Address &address, unsigned place) {
+  const auto it = by_address_.find(address);
+  if (it == by_address_.end() || it->second->index_ != kNoIndex || it->second->place_ != place)
+    return;
+  name(*it->second, index);
+}
+
 void Core::name(Connection &c, uint32_t index) {
   peers_.set(index, &c);
   rename(c, index, c.own_);
@@ -142,6 +149,7 @@ void Core::connect(Connection &c) {
                          .eager_limit = settings_.eager_limit,
                          .receive_count = settings_.receive_count,
                          .level = kLevel,
+                         .place = settings_.place,
                          .process = settings_.process,
                          .index = c.slot_});
   c.state_ = State::kConnecting;
@@ -179,7 +187,7 @@ void Core::on_request(Request &request, const sdk::Address &from, const sdk::Add
     upper_.warn(text);
     return refuse(request, RejectReason::kRefused);
   }
-  if (down_) return refuse(request, RejectReason::kRefused);
+  if (down_ || settings_.only_transmits) return refuse(request, RejectReason::kRefused);
   const Result<sdk::Address> named = from.with_port(theirs->port);
   if (!named) {
     std::snprintf(text, sizeof text, "a connection is refused: %.150s", named.error().text.c_str());
@@ -241,7 +249,11 @@ bool Core::seems_dead(Connection &c) {
 
 void Core::accept(Connection &c, Request &request, const ConnectData &data) {
   if (is_stranger(c)) {
-    if (const uint32_t index = upper_.index_of(c.address_); index != kNoIndex) name(c, index);
+    c.place_ = data.place;
+    has_contexts_ |= data.place != 0;
+    const uint32_t index = data.place != 0 ? upper_.index_of_context(c.address_, data.place)
+                                           : upper_.index_of(c.address_);
+    if (index != kNoIndex) name(c, index);
   }
   if (is_stranger(c) && c.first_ == nullptr && strangers_ >= settings_.max_strangers &&
       !make_room()) {

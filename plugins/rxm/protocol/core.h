@@ -78,6 +78,8 @@ struct Settings {
   size_t max_segments = 512;        // at the carrier, per connection
   bool descriptors = false;         // TxOp::desc is filled in
   const sdk::Hmem *hmem = nullptr;  // FI_HMEM: buffers may be memory of devices
+  uint8_t place = 0;                // ConnectData::place
+  bool only_transmits = false;      // a context to which nobody connects
 };
 
 class Core {
@@ -90,6 +92,11 @@ class Core {
     virtual sdk::Receiver &receiver() = 0;
     // The lowest index of `address` in the address vector; kNoIndex: none.
     virtual uint32_t index_of(const sdk::Address &address) = 0;
+    // The same of a peer that says that it is a context of a scalable endpoint.
+    virtual uint32_t index_of_context(const sdk::Address &address, unsigned place) {
+      (void)address, (void)place;
+      return UINT32_MAX;
+    }
     // Logs a warning for the operator.
     virtual void warn(const char *text) = 0;
     // A peer's atomic accessed this memory; lengths in bytes. For the counters of the endpoint and
@@ -130,6 +137,8 @@ class Core {
   // The address vector lost this entry, or got it.
   void forget(uint32_t index);
   void introduce(uint32_t index, const sdk::Address &address);
+  bool has_contexts() const { return has_contexts_; }
+  void introduce_context(uint32_t index, const sdk::Address &address, unsigned place);
 
   // ---- from the receiver's sink ----
   // A receive matched the saved message, or the application dropped it.
@@ -353,6 +362,7 @@ class Core {
   size_t strangers_buffers_ = 0;
   uint64_t strangers_charged_ = 0;
   uint64_t deadline_ = 0;
+  bool has_contexts_ = false;  // some peers are contexts of scalable endpoints
   bool down_ = false;
 };
 

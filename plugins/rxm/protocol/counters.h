@@ -65,6 +65,12 @@ struct Counters : sdk::CounterSet {
   Counter held{*this, "connections_held",
                "times when a connection was not read for a while, because the memory or buffers "
                "for its unexpected messages were used up"};
+
+  // ---- threads ----
+  Counter locks_contended{
+      *this, "locks_contended",
+      "times when a thread waited for the lock of a domain, or of a context of a "
+      "scalable endpoint"};
 };
 
 }  // namespace weft::rxm

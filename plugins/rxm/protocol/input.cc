@@ -2,6 +2,7 @@
 // Arriving packets, messages of one packet, saved (unexpected) messages, and the limits on their
 // memory. Everything that a small message passes is in this file.
 #include <rdma/fi_errno.h>
+#include <weft/sdk/av.h>
 #include <weft/sdk/iov.h>
 
 #include <algorithm>
@@ -87,7 +88,8 @@ uint32_t Core::source_of(const Connection &c) const {
     if (const auto it = by_address_.find(c.address_); it != by_address_.end()) named = it->second;
   }
   // When a stranger is inserted later, rename() gives its messages to the new index.
-  return named->index_ != kNoIndex ? named->index_ : sdk::Matcher::kFirstUnnamed + named->slot_;
+  return named->index_ != kNoIndex ? sdk::Av::entry_of(named->index_)
+                                   : sdk::Matcher::kFirstUnnamed + named->slot_;
 }
 
 sdk::Message Core::message_of(Connection &c, const Packet &p) const {

@@ -97,7 +97,8 @@ void Core::adopt(Connection &c) {
   upper_.receiver().visit_unexpected(source_of(c), [&](sdk::Unexpected &unexpected) {
     auto &m = static_cast<RxMessage &>(unexpected);
     Connection &before = *m.from;
-    if (&before == &c) return;
+    // Contexts of one endpoint are one source, and have a connection each.
+    if (&before == &c || before.address_ != c.address_) return;
     const auto buffers = size_t(std::count_if(
         m.parts.begin(), m.parts.end(), [](const auto &part) { return part.buffer != nullptr; }));
     before.buffers_ -= buffers;

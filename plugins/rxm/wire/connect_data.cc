@@ -34,21 +34,24 @@ static_assert(sizeof(WireAccept) == kAcceptSize);
 // peer posts so many receives.
 constexpr uint32_t kMark = 0x5ef;
 
-constexpr uint32_t mark(uint32_t count, uint8_t level) {
+// Below the level is the place, 0 for endpoints that are no contexts.
+constexpr unsigned kPlaceShift = 11;
+
+constexpr uint32_t mark(uint32_t count, uint8_t level, uint8_t place) {
   if (level == 0) return count;
   return kMark << 20 | uint32_t(std::min(level, kMaxLevel)) << 16 |
-         std::min(count, kMaxMarkedCount);
+         uint32_t(place % kPlaces) << kPlaceShift | std::min(count, kMaxMarkedCount);
 }
 
 struct Marked {
   uint32_t count;
-  uint8_t level;
+  uint8_t level, place;
 };
 
 constexpr Marked unmark(uint32_t field) {
   const auto level = uint8_t(field >> 16 & kMaxLevel);
-  if (field >> 20 != kMark || level == 0) return {field, 0};
-  return {field & kMaxMarkedCount, level};
+  if (field >> 20 != kMark || level == 0) return {field, 0, 0};
+  return {field & kMaxMarkedCount, level, uint8_t(field >> kPlaceShift & (kPlaces - 1))};
 }
 
 constexpr uint64_t join(uint32_t process, uint32_t index) {
@@ -80,14 +83,14 @@ ConnectBytes encode(const ConnectData &data) {
                          .flow_control = uint8_t(data.flow_control),
                          .lane = 0,
                          .eager_limit = data.eager_limit,
-                         .receive_count = mark(data.receive_count, data.level),
+                         .receive_count = mark(data.receive_count, data.level, data.place),
                          .id = join(data.process, data.index)};
   return std::bit_cast<ConnectBytes>(wire);
 }
 
 AcceptBytes encode(const AcceptData &data) {
   const WireAccept wire{.id = join(data.process, data.index),
-                        .receive_count = mark(data.receive_count, data.level),
+                        .receive_count = mark(data.receive_count, data.level, 0),
                         .flow_control = uint8_t(data.flow_control),
                         .zero = {}};
   return std::bit_cast<AcceptBytes>(wire);
@@ -113,6 +116,7 @@ tl::expected<ConnectData, ConnectReject> parse_connect(std::span<const uint8_t> 
                      .eager_limit = wire.eager_limit,
                      .receive_count = receives.count,
                      .level = receives.level,
+                     .place = receives.place,
                      .process = uint32_t(wire.id >> 32),
                      .index = uint32_t(wire.id)};
 }

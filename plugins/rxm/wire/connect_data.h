@@ -42,7 +42,9 @@ using RejectBytes = std::array<uint8_t, kRejectSize>;
 inline constexpr uint8_t kLevel = 1;
 inline constexpr uint8_t kMaxLevel = 15;
 // The largest count that fits beside the mark.
-inline constexpr uint32_t kMaxMarkedCount = 0xffff;
+inline constexpr uint32_t kMaxMarkedCount = 0x7ff;
+// Places of contexts of scalable endpoints (weft/sdk/scalable.h) are below.
+inline constexpr uint8_t kPlaces = 32;
 
 enum class FlowControl : uint8_t { kAsReceiver = 0, kOn = 1, kOff = 2 };
 
@@ -52,6 +54,7 @@ struct ConnectData {
   uint32_t eager_limit = 0;
   uint32_t receive_count = 0;
   uint8_t level = 0;  // 0: not weft
+  uint8_t place = 0;  // of the requester: a context whose endpoint has a port that is so much lower
   uint32_t process = 0;
   uint32_t index = 0;  // names the sender's connection in packets to it
   bool operator==(const ConnectData &) const = default;

@@ -56,6 +56,18 @@ TEST(ConnectData, AWeftPeerIsKnownByItsCountOfReceives) {
             kMaxMarkedCount);
 }
 
+TEST(ConnectData, AContextSaysItsPlace) {
+  for (uint8_t place : {0, 1, 31}) {
+    const auto request = parse_connect(
+        encode(ConnectData{.receive_count = kMaxMarkedCount, .level = 1, .place = place}));
+    ASSERT_TRUE(request);
+    EXPECT_EQ(request->place, place);
+    EXPECT_EQ(request->receive_count, kMaxMarkedCount);
+    EXPECT_EQ(request->level, 1);
+  }
+  EXPECT_EQ(parse_connect(encode(ConnectData{.receive_count = 0xf800}))->place, 0) << "no mark";
+}
+
 TEST(ConnectData, AnIncompleteMarkIsNone) {
   EXPECT_EQ(parse_connect(kRequest)->level, 0);
   EXPECT_EQ(parse_accept(kAccept)->level, 0);

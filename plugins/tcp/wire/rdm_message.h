@@ -40,15 +40,23 @@ inline constexpr uint8_t kCannotBeCalled = 0x01;  // feature: "do not connect to
 // says when it has room for long messages (kAnnounceNoMore) and when not (kAnnounceAll), and obeys
 // the other side. Two bits, because some peers echo bits that they do not know.
 inline constexpr uint8_t kSaysWhenFull = 0x80, kSaysWhenFullToo = 0x40;
-
 // The same for announcements with kFlagMatch and kFlagUntagged.
 inline constexpr uint8_t kAnnouncesAny = 0x20, kAnnouncesAnyToo = 0x10;
+
+// RdmHello::process of an endpoint of weft: the process, in bits that no process id of Linux exceeds,
+// and above it the place of a context of a scalable endpoint, whose first context has a port that is
+// so much lower. To peers that do not know of places each context is an endpoint of its own.
+inline constexpr unsigned kPlaceShift = 27;
+constexpr uint32_t process_at(uint32_t process, unsigned place) {
+  return process | uint32_t(place) << kPlaceShift;
+}
 
 struct RdmHello {
   uint8_t version = 0;   // request: the sender's highest; accept: see answer_to()
   uint8_t features = 0;  // kCannotBeCalled: of peers since libfabric 2.2; kSaysWhenFull
   uint16_t port = 0;     // on which the requester listens; an accept repeats it
   uint32_t process = 0;  // of the sender of this message
+  unsigned place() const { return process >> kPlaceShift; }
   bool operator==(const RdmHello &) const = default;
 };
 

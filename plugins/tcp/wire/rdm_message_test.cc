@@ -41,6 +41,17 @@ TEST(RdmMessage, AnythingElseIsRefusedWithAReason) {
   EXPECT_NE(std::string_view(text(HelloRefusal::kPort)), text(HelloRefusal::kSize));
 }
 
+TEST(RdmMessage, AContextSaysItsPlaceBesideItsProcess) {
+  constexpr uint32_t kMaxProcess = 1 << 22;  // proc(5), pid_max
+  for (unsigned place : {0u, 1u, 31u}) {
+    const RdmHello hello{.features = 0xff, .port = 7, .process = process_at(kMaxProcess, place)};
+    const auto heard = parse_hello(encode_hello(hello));
+    ASSERT_TRUE(heard);
+    EXPECT_EQ(heard->place(), place);
+    EXPECT_EQ(heard->process, kMaxProcess | place << kPlaceShift);
+  }
+}
+
 TEST(RdmMessage, Negotiation) {
   // As stock peers were observed to answer, and what they spoke then.
   EXPECT_EQ(answer_to(0), 0);

@@ -30,6 +30,15 @@
 // vector's keys, with FI_AUTH_KEY. What is in the vector is AvKeys::with_key() of the address. The
 // fi_addr_t of a key is kKeyBase plus a number; no entry has such an index.
 //
+// A receive context of a scalable endpoint is a peer by itself: the context that an fi_addr_t names
+// (fi_rx_addr) has an index of its own, context_at(), without an entry. Its address is that of the
+// entry with a port as much higher as the number of the context (scalable.h). Messages have the
+// entry as their source, whatever context they come from: entry_of().
+//
+// The lanes of a scalable endpoint, which have locks of their own, each have a view of its vector
+// (open_view): a vector that has those entries which the lane has used. It tells its users of all
+// insertions.
+//
 // A vector with a name is shared between processes of one user through a file in /dev/shm. Each
 // process keeps its own compact copy. The last process that has the file open removes it. Every
 // call looks at the file, so every call may tell users about what another process did. Such vectors
@@ -51,6 +60,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -82,6 +92,12 @@ class Av final : public Object<Av, fid_av> {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
   static constexpr fi_addr_t kKeyBase = UINT64_C(1) << 60;
+  // Indices of contexts; those of senders without an entry (Matcher::kFirstUnnamed) are higher.
+  static constexpr uint32_t kContext = UINT32_C(1) << 30;
+  static constexpr uint32_t kContexts = 32;
+  static uint32_t entry_of(uint32_t index) {
+    return index - kContext < kContext ? (index - kContext) / kContexts : index;
+  }
 
   // Writes attr->type and attr->map_addr where the caller left the choice open. `domain_name`: the
   // domain that attr->name belongs to. `native`: see above; it matters where addr_format stands for
@@ -96,7 +112,8 @@ class Av final : public Object<Av, fid_av> {
   uint32_t index_of(fi_addr_t address) {
     if (file_ != nullptr) refresh();
     address &= index_mask_;
-    return address < end_ && tag_of(uint32_t(address)) != kFree ? uint32_t(address) : kNone;
+    if (address < end_ && tag_of(uint32_t(address)) != kFree) return uint32_t(address);
+    return origin_ != nullptr && fetch(address) ? uint32_t(address) : kNone;
   }
   // The receive context that an fi_addr_t names (fi_rx_addr): the bits that fi_av_attr.rx_ctx_bits
   // reserved, 0 without them.
@@ -105,8 +122,21 @@ class Av final : public Object<Av, fid_av> {
   }
   std::optional<Address> address(uint32_t index) {
     if (file_ != nullptr) refresh();
-    return index < end_ ? get(index) : std::nullopt;
+    if (index < end_) {
+      if (const auto there = get(index)) return there;
+    }
+    return address_elsewhere(index);
   }
+  // The index of context `number` of an entry; the entry itself for 0. kNone: there is no such
+  // context.
+  uint32_t context_at(uint32_t entry, uint64_t number) {
+    if (number == 0) return entry;
+    if (number >= kContexts || entry >= kContext / kContexts) return kNone;
+    has_contexts_ = true;
+    return kContext + entry * kContexts + uint32_t(number);
+  }
+  // The index of a peer that says that it is context `number` of its endpoint.
+  uint32_t find_context(const Address &address, unsigned number);
   // The index of an endpoint's address; kNone: not inserted. The first call builds a reverse index.
   // Inserted more than once: the lowest. In FI_ADDR_IB_UD the GID (or else LID) and QPN count.
   uint32_t find(const Address &address);
@@ -114,13 +144,16 @@ class Av final : public Object<Av, fid_av> {
   // address that was inserted more than once always what find() says. Programs do insert twice
   // (Open MPI for an intercommunicator), though fi_av.3 (NOTES) warns of it.
   uint32_t peer_of(fi_addr_t address) {
-    const uint32_t index = index_of(address);
-    if (reverse_ != nullptr && !twice_) return index;
-    return index != kNone ? find(*get(index)) : kNone;
+    uint32_t index = index_of(address);
+    if (index == kNone) return index;
+    if (!found_once_) index = find(*get(index));
+    if (address <= index_mask_) [[likely]]
+      return index;
+    return context_at(index, rx_context_of(address));
   }
   // What completions report as the source: the index, or the user's id for it.
   fi_addr_t reported(uint32_t index) const {
-    if (index >= end_) return FI_ADDR_NOTAVAIL;
+    if (index >= end_) return reported_elsewhere(index);
     if (!has_ids_) return index;
     const Chunk *chunk = chunks_[index / kChunk];
     return chunk != nullptr && chunk->ids != nullptr ? chunk->ids[index % kChunk]
@@ -134,7 +167,7 @@ class Av final : public Object<Av, fid_av> {
   // address()).
   void add_user(AvUser &user, bool wants_inserts = false);
   void remove_user(AvUser &user);
-  std::atomic<size_t> users{0};  // bound endpoints that are no AvUser (yet), and sets: also busy
+  std::atomic<size_t> users{0};  // bound endpoints that are no AvUser (yet), sets, views: also busy
   bool is_map() const { return map_; }
   // As it is now; and the fi_addr_t of an endpoint of this process, FI_ADDR_NOTAVAIL: nobody has
   // inserted it. For providers to which the vector is lent (fi_peer.3).
@@ -143,6 +176,11 @@ class Av final : public Object<Av, fid_av> {
   // FI_SYMMETRIC: all processes have these addresses, at the same indices.
   bool is_symmetric() const { return symmetric_; }
   Engine &engine() { return *domain_.engine; }
+
+  // A view for a lane of the vector's domain, which nobody else sees. Without a lock held, as
+  // close_view().
+  static Result<Av *> open_view(DomainContext &lane, Av &of);
+  void close_view();
 
   // ---- keys ----
   bool has_keys() const { return domain_.av_keys != nullptr; }
@@ -206,7 +244,7 @@ class Av final : public Object<Av, fid_av> {
   class Reverse;
 
   Av(DomainContext &domain, uint32_t addr_format, uint32_t native, const fi_av_attr &attr,
-     void *context);
+     void *context, Av *origin = nullptr);
   ~Av();
 
   uint8_t tag_of(uint32_t index) const {
@@ -234,6 +272,7 @@ class Av final : public Object<Av, fid_av> {
   uint32_t lowest_free();
   void set(uint32_t index, const Address &address, const fi_addr_t *id = nullptr);
   void clear(uint32_t index);
+  void take_out(uint32_t index);
   // The ids of an existing chunk.
   fi_addr_t *ids(uint32_t number);
   fi_addr_t without_id(uint32_t index) const { return only_ids_ ? FI_ADDR_NOTAVAIL : index; }
@@ -243,6 +282,21 @@ class Av final : public Object<Av, fid_av> {
   int check_insert(size_t count, const fi_addr_t *fi_addr, uint64_t flags, const void *context);
   template <class Next>
   int insert_all(size_t count, fi_addr_t *fi_addr, uint64_t flags, void *context, Next next);
+
+  // Of views, and of contexts.
+  struct Views;
+  Result<void> share_file(Av &of);
+  std::unique_lock<std::mutex> hold_views();
+  bool fetch(fi_addr_t index);
+  uint32_t find_in_origin(const Address &address);
+  void tell_inserted(uint32_t index, const Address &address, bool once);
+  void drop(uint32_t index);
+  void rename(uint32_t index, fi_addr_t id);
+  void tell_removed(AvUser &user, uint32_t index);
+  std::optional<Address> address_elsewhere(uint32_t index);
+  fi_addr_t reported_elsewhere(uint32_t index) const {
+    return entry_of(index) != index ? reported(entry_of(index)) : FI_ADDR_NOTAVAIL;
+  }
 
   // Of keys.
   uint32_t key_at(uint32_t index) const;
@@ -280,7 +334,11 @@ class Av final : public Object<Av, fid_av> {
   size_t count_ = 0;
   bool has_ids_;
   std::unique_ptr<Reverse> reverse_;
-  bool twice_ = false;  // reverse_ found an address that is there twice
+  bool twice_ = false;       // reverse_ found an address that is there twice
+  bool found_once_ = false;  // find() says of each entry that it is the first of its address
+  bool has_contexts_ = false;
+  Av *const origin_;              // of a view
+  std::unique_ptr<Views> views_;  // of a vector that has some
   std::vector<std::pair<AvUser *, bool>> av_users_;
   std::vector<AvKey> keys_;  // by number
   std::unique_ptr<AvFile> file_;

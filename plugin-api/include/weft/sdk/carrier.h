@@ -51,6 +51,11 @@ typedef struct weft_region_ops {
   int (*confine)(struct fid_mr *mr, uint64_t group);
 } weft_region_ops;
 
+// The fi_control() command that makes a domain one that lends regions from another domain of the same
+// provider, the argument: the layer opens a domain beneath each context of a scalable endpoint, and
+// the application knows one. 0 or -FI_E...
+#define WEFT_JOIN_DOMAIN (-0x77656676)
+
 // Of a domain with datagram endpoints; the calls take an endpoint of that domain.
 #define WEFT_DATAGRAM_OPS "weft_datagram_1"
 

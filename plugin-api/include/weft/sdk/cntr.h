@@ -26,6 +26,7 @@ struct fid_peer_cntr;
 
 namespace weft::sdk {
 
+class CntrFeeder;
 class CntrSource;
 class CntrStore;
 class Deferred;
@@ -58,13 +59,21 @@ class Cntr final : public Object<Cntr, fid_cntr> {
   // The store has changed by itself.
   void look() { changed(); }
   std::atomic<size_t> users{0};
-  // The domain's; of a device's counter: its own.
-  Engine &engine() { return engine_; }
+  // As in Cq; what feeds a counter is a counter, too.
+  Engine &engine() { return *engine_.load(std::memory_order_relaxed); }
   const DomainContext &domain() const { return domain_; }
+  Cntr *reached_from(DomainContext &from);
+  bool is_under(const Engine &engine) const {
+    return device_ != nullptr || engine_.load(std::memory_order_relaxed) == &engine;
+  }
 
   // ---- for what waits for a threshold (deferred.h), with the engine's lock held ----
   // Not of a device, which changes by itself, and not imported.
-  bool can_defer() const { return device_ == nullptr && store_ == nullptr && import_ == nullptr; }
+  // Nor one that reports for a lane, which has another lock than what waits.
+  bool can_defer() const {
+    return device_ == nullptr && store_ == nullptr && import_ == nullptr &&
+           is_under(*domain_.engine);
+  }
   uint64_t reached() const;  // successes and errors
   void await(Deferred &deferred);
   void leave(Deferred &deferred);
@@ -88,6 +97,8 @@ class Cntr final : public Object<Cntr, fid_cntr> {
   bool poll();  // changed since the last poll
 
  private:
+  friend class CntrFeeder;
+  bool come_to(DomainContext &to);
   struct Device;
   // Of an imported counter.
   class Import final : public WaitObject::Listener {
@@ -127,7 +138,8 @@ class Cntr final : public Object<Cntr, fid_cntr> {
   const std::unique_ptr<Device> device_;
   const std::unique_ptr<CntrStore> store_;
   const std::unique_ptr<Import> import_;
-  Engine &engine_;
+  std::atomic<Engine *> engine_;   // changes with the locks of both held
+  DomainContext *home_ = nullptr;  // the lane whose engine it is
   const bool bytes_;
   std::atomic<uint64_t> value_{0}, errors_{0};
   std::atomic<uint64_t> last_read_{0};
@@ -136,7 +148,8 @@ class Cntr final : public Object<Cntr, fid_cntr> {
   std::multimap<uint64_t, Deferred *> deferred_;
   uint64_t seen_value_ = 0, seen_errors_ = 0;  // of a device, by the last poll or trywait
   WaitObject wait_;
-  WaitSet *wait_set_ = nullptr;  // FI_WAIT_SET: the set it joined
+  WaitSet *wait_set_ = nullptr;                       // FI_WAIT_SET: the set it joined
+  std::vector<std::unique_ptr<CntrFeeder>> feeders_;  // one for each other lane
 };
 
 }  // namespace weft::sdk

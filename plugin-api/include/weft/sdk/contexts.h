@@ -29,6 +29,7 @@
 namespace weft::sdk {
 
 class Av;
+class SharedTransmit;
 
 // An internal flag of requests and of what completes: it is deferred work, and its context is a
 // Deferred (deferred.h). No flag of OFI or of a provider that a call or a completion may have.
@@ -47,6 +48,7 @@ struct TxContext {
   Cq *cq = nullptr;
   bool selective = false;  // the queue was bound with FI_SELECTIVE_COMPLETION
   Cntr *send = nullptr, *read = nullptr, *write = nullptr;
+  SharedTransmit *shared = nullptr;  // whose places all its endpoints share
 
   // Whether a call with these flags wants a completion.
   bool reports(uint64_t call_flags) const {
@@ -56,7 +58,9 @@ struct TxContext {
     return cq != nullptr || send != nullptr || read != nullptr || write != nullptr;
   }
   // FI_RM_ENABLED: an application that does not read its completions cannot cause more of them.
-  bool is_full() const { return cq != nullptr && cq->holds_back(); }
+  bool is_full() const {
+    return (cq != nullptr && cq->holds_back()) || (shared != nullptr && is_shared_full());
+  }
 
   // A transfer that this context started has ended. `flags` are those of the completion (FI_SEND |
   // FI_MSG, FI_SEND | FI_TAGGED, FI_WRITE | FI_RMA, FI_READ | FI_RMA, FI_WRITE | FI_ATOMIC, FI_READ
@@ -85,6 +89,7 @@ struct TxContext {
   void detach();
 
  private:
+  bool is_shared_full() const;
   Cntr *counter_of(uint64_t completion_flags) const {
     return completion_flags & FI_SEND ? send : completion_flags & FI_WRITE ? write : read;
   }

@@ -50,12 +50,15 @@ struct fid_peer_cq;
 namespace weft::sdk {
 
 class AvKeys;
+class CqFeeder;
 class CqSource;
 class CqWriter;
 class DeferredQueue;
 class Hmem;
+class MrTable;
 class SharedReceiveContext;
 class WaitSet;
+struct Lane;
 
 // What the queues, counters and regions of a domain share. Lives in the domain, as long as its
 // objects.
@@ -76,7 +79,23 @@ struct DomainContext {
   DeferredQueue *deferred = nullptr;
   std::atomic<size_t> children{0};  // open objects; a domain with some is busy
   std::vector<SharedReceiveContext *> shared_receives{};  // open ones; with the engine's lock held
+  MrTable *regions = nullptr;                             // of a domain in software
+  // Of a lane (scalable.h): the context that it is for, and the application's domain, or the domain
+  // of the inner provider beneath that one.
+  const Lane *lane = nullptr;
+  DomainContext *origin = nullptr;
+
+  // The domain that the application knows.
+  const DomainContext &known() const { return lane != nullptr ? *origin : *this; }
 };
+
+// `home` counts the object that lives under its lock, unless it is the domain that the application
+// knows: that one counts its objects anyway.
+inline void move_home(DomainContext *&home, DomainContext &to) {
+  if (home != nullptr) home->children.fetch_sub(1);
+  home = to.lane != nullptr ? &to : nullptr;
+  if (home != nullptr) home->children.fetch_add(1);
+}
 
 struct Completion {
   void *context = nullptr;
@@ -122,10 +141,20 @@ class Cq final : public Object<Cq, fid_cq> {
   bool holds_back() const { return full() && domain_.resource_management; }
   // fi_cancel and a closing endpoint touch no entry of the queue: reported completions stay.
   std::atomic<size_t> users{0};  // endpoints bound; a queue with some is busy
-  // The domain's; of a device's queue: its own.
-  Engine &engine() { return engine_; }
+  // The domain's; of a device's queue: its own; of a queue that a context of a scalable endpoint
+  // reports to: the lane's.
+  Engine &engine() { return *engine_.load(std::memory_order_relaxed); }
   const DomainContext &domain() const { return domain_; }
   CqSource *source() const;
+  // The queue to push() to under the lock of `from`, the domain or a lane of it: this one, whose engine
+  // becomes that of `from`, or, where it is in use under another lock, one that feeds it. Without a
+  // lock held.
+  Cq *reached_from(DomainContext &from);
+  // Whether one may push() with the lock of this engine held, or always. With that lock held it stays
+  // so.
+  bool is_under(const Engine &engine) const {
+    return device_ != nullptr || engine_.load(std::memory_order_relaxed) == &engine;
+  }
 
   // fi_ops_cq
   ssize_t read(void *buf, size_t count);
@@ -148,7 +177,9 @@ class Cq final : public Object<Cq, fid_cq> {
   bool poll();
 
  private:
+  friend class CqFeeder;
   friend class CqWriter;
+  bool come_to(DomainContext &to);
   struct Device;
   Cq(DomainContext &domain, const fi_cq_attr &attr, void *context, fid_peer_cq *owner,
      std::unique_ptr<Device> device);
@@ -178,7 +209,8 @@ class Cq final : public Object<Cq, fid_cq> {
   DomainContext &domain_;
   fid_peer_cq *const owner_;  // of an imported queue
   const std::unique_ptr<Device> device_;
-  Engine &engine_;
+  std::atomic<Engine *> engine_;   // changes with the locks of both held
+  DomainContext *home_ = nullptr;  // the lane whose engine it is
   const enum fi_cq_format format_;
   const bool threshold_;  // FI_CQ_COND_THRESHOLD
   const size_t size_;     // asked for; the ring may grow beyond it
@@ -200,7 +232,8 @@ class Cq final : public Object<Cq, fid_cq> {
   std::deque<CompletionError> errors_;
   std::string last_err_data_;  // what the last error entry given out points to
   WaitObject wait_;
-  WaitSet *wait_set_ = nullptr;  // FI_WAIT_SET: the set it joined
+  WaitSet *wait_set_ = nullptr;                     // FI_WAIT_SET: the set it joined
+  std::vector<std::unique_ptr<CqFeeder>> feeders_;  // one for each other lane
 };
 
 // The text of an errno or FI_E... code, for fi_cq_strerror and fi_eq_strerror: thread-safe, written

@@ -68,6 +68,8 @@ class DomainCore {
 
   Engine &engine() { return engine_; }
   DomainContext &shared() { return shared_; }
+  // Becomes a lane of a domain of the same class (scalable.h), or what is beneath one.
+  Result<void> join(DomainCore &origin);
   Memory &memory() { return memory_; }
   // FI_HMEM: memory of devices. Null: no buffer is such.
   const Hmem *hmem() const { return hmem_.get(); }
@@ -91,6 +93,7 @@ class DomainCore {
 
  protected:
   ~DomainCore() = default;
+  int join_domain(fid_domain *origin);
   // fi_domain_bind: an event queue for registrations.
   int bind_eq(struct fid *fid, uint64_t flags);
   // In open(), for a domain with FI_HMEM that copies. From now on each registration is checked, and

@@ -71,6 +71,8 @@ uint64_t order_of(const fi_info &info);
 
 // Whether an endpoint of `info` receives through a shared context (ep_attr.rx_ctx_cnt).
 bool wants_shared_receive(const fi_info &info);
+// Whether it sends through one (ep_attr.tx_ctx_cnt).
+bool wants_shared_transmit(const fi_info &info);
 
 // A connected endpoint has one peer and reports its connection to an event queue; an unconnected
 // one names each peer by an address vector.
@@ -114,6 +116,12 @@ class EndpointCore {
   Av *av() const { return av_; }
   Eq *eq() const { return eq_; }
   uint64_t number() const { return number_; }  // endpoint_number.h
+  // The context of a scalable endpoint that this one is (scalable.h); null: none. Its place among the
+  // ports, and whether nobody connects to it.
+  const Lane *lane() const { return lane_; }
+  uint8_t context_place() const;
+  bool only_transmits() const;
+  size_t in_flight() { return count_in_flight_ != nullptr ? count_in_flight_(*this) : 0; }
 
  protected:
   // `info` as the application passed it to fi_endpoint. The contexts are members of the derived
@@ -137,6 +145,8 @@ class EndpointCore {
   // context is bound.
   Result<void> check_bindings(bool shares) const;
   void set_enabled() { enabled_ = true; }
+  // For an endpoint whose domain has shared transmit contexts: how it counts its operations in flight.
+  void count_in_flight(size_t (*count)(EndpointCore &)) { count_in_flight_ = count; }
   // FI_GETOPSFLAG, FI_SETOPSFLAG and kGetEndpointNumber; -FI_ENOSYS for all other commands.
   // `tx_known`: the flags that transmits may have.
   int control_flags(int command, void *arg, uint64_t tx_known);
@@ -158,18 +168,21 @@ class EndpointCore {
  private:
   int bind_av(struct fid *fid, uint64_t flags);
   int bind_eq(struct fid *fid, uint64_t flags);
-  int bind_cq(struct fid *fid, uint64_t flags);
-  int bind_cntr(struct fid *fid, uint64_t flags);
+  int bind_cq(Cq *outer, Cq *cq, uint64_t flags);
+  int bind_cntr(Cntr *outer, Cntr *cntr, uint64_t flags);
+  int bind_stx(struct fid *fid, uint64_t flags);
 
   Lock &lock_;
   TxContext *const tx_;
   RxContext *const rx_;
   const uint64_t caps_;
   const EndpointLimits limits_;
+  const Lane *const lane_;
   const uint64_t number_;
   const PeerKind kind_;
-  const bool wants_shared_;
+  const bool wants_shared_, wants_shared_tx_;
   bool enabled_ = false;
+  size_t (*count_in_flight_)(EndpointCore &) = nullptr;
   Av *av_ = nullptr;
   Eq *eq_ = nullptr;
   std::vector<std::atomic<size_t> *> bound_;

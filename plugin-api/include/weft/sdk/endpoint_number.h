@@ -27,6 +27,8 @@ struct EndpointNumber {
   uint64_t number = 0;  // never 0, and never used again
 };
 
+uint64_t next_endpoint_number();
+
 // Of an endpoint or alias of this provider; without the domain's lock held. 0 or -FI_EINVAL.
 int endpoint_number(const DomainContext &domain, struct fid *endpoint, uint64_t &number);
 

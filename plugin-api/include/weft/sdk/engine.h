@@ -266,6 +266,27 @@ class Engine {
   std::thread thread_;
 };
 
+// Locks the engine that `place` names, and whose lock guards the object that it belongs to. The
+// object may have got another engine while this thread waited.
+class EngineGuard {
+ public:
+  explicit EngineGuard(const std::atomic<Engine *> &place) : engine(hold(place)) {}
+  ~EngineGuard() { engine.lock().unlock(); }
+  EngineGuard(const EngineGuard &) = delete;
+  EngineGuard &operator=(const EngineGuard &) = delete;
+
+  static Engine &hold(const std::atomic<Engine *> &place) {
+    for (;;) {
+      Engine &engine = *place.load(std::memory_order_acquire);
+      engine.lock().lock();
+      if (place.load(std::memory_order_relaxed) == &engine) [[likely]]
+        return engine;
+      engine.lock().unlock();
+    }
+  }
+  Engine &engine;
+};
+
 }  // namespace weft::sdk
 
 #endif

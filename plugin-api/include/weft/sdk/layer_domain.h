@@ -38,12 +38,15 @@
 #include <rdma/fi_domain.h>
 #include <weft/sdk/atomic.h>
 #include <weft/sdk/av.h>
+#include <weft/sdk/carrier.h>
 #include <weft/sdk/fabric_ops.h>
 #include <weft/sdk/fid.h>
 #include <weft/sdk/info_list.h>
 #include <weft/sdk/layer_info.h>
 #include <weft/sdk/ops.h>
+#include <weft/sdk/scalable.h>
 #include <weft/sdk/shared_receive.h>
+#include <weft/sdk/shared_transmit.h>
 #include <weft/sdk/traffic_class.h>
 
 #include <algorithm>
@@ -77,7 +80,10 @@ class LingerBudget {
 // `Core`: SoftwareDomain, or DomainCore for a layer whose regions are not in a table of its own; it
 // then passes its Memory.
 template <class D, class F, class Endpoint, class Core = SoftwareDomain>
-class LayerDomain : public Object<D, fid_domain>, public Core, public DomainOps<D, Endpoint> {
+class LayerDomain : public Object<D, fid_domain>,
+                    public Core,
+                    public DomainOps<D, Endpoint>,
+                    public ScalableOps<D, Endpoint> {
  public:
   F &fabric() const { return fabric_; }
   fid_domain *inner() const { return inner_; }
@@ -96,14 +102,32 @@ class LayerDomain : public Object<D, fid_domain>, public Core, public DomainOps<
                                 .max_size = kMaxQueueSize},
                                ep, context);
   }
+  int stx_ctx(struct fi_tx_attr *attr, struct fid_stx **stx, void *context) {
+    return open_shared_transmit(this->shared(), attr,
+                                {.caps = kRdmTransmitCaps,
+                                 .size = fabric_.layer().options().tx_size,
+                                 .max_size = kMaxQueueSize,
+                                 .inject_size = SIZE_MAX},
+                                stx, context);
+  }
   int query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,
                    uint64_t flags) {
     return atomic_query(raw(datatype), raw(op), self().atomic_limits(), attr, flags);
   }
 
+  // A lane (scalable.h) has an inner domain that is one of its origin's.
+  Result<void> join(D &origin) {
+    WEFT_CHECK(Core::join(origin));
+    fid_domain *const inner_origin = origin.inner();
+    const int rc = fi_control(&inner_->fid, WEFT_JOIN_DOMAIN, inner_origin);
+    if (rc != 0) return fail(-rc, "the inner provider has no lanes");
+    return {};
+  }
+
   // fi_ops
   int close() {
     if (this->shared().children.load() != 0) return -FI_EBUSY;
+    this->close_lanes();
     this->engine().stop_thread();
     if (const int rc = fi_close(&inner_->fid); rc != 0) return rc;
     this->retire();

@@ -38,6 +38,12 @@
 // Lower (its carrier, a Poller and Handler of the engine; it tells Lower::Upper), Operation (of the
 // application) and Message (an Unexpected).
 //
+// A protocol in which peers say that they are contexts of scalable endpoints (scalable.h) has more:
+// Core::has_contexts(), whether one did, Core::introduce_context(), as introduce() for a stranger that
+// did, and Core::Upper::index_of_context(), the index of such a peer. An endpoint whose counters of
+// remote accesses are given to begin() has count_remote_later(), for those that were bound after begin(): a
+// context begins when its address is asked for.
+//
 // Everything is called with the engine's lock held, except open() and the applications' calls. It
 // has no packet, no peer and no timer. Not for providers: an endpoint with sockets of its own is an
 // RdmEndpoint (rdm_endpoint.h).
@@ -52,6 +58,7 @@
 #include <weft/sdk/ops.h>
 #include <weft/sdk/order.h>
 #include <weft/sdk/rdm_endpoint.h>
+#include <weft/sdk/scalable.h>
 #include <weft/sdk/transfer.h>
 
 #include <algorithm>
@@ -152,12 +159,21 @@ class LayerEndpoint : public Object<E, fid_ep>,
     if (!address) return -address.error().code;
     Guard guard(lock());
     if (enabled()) return -FI_EOPBADSTATE;
+    if (std::exchange(begun_, false)) self().shut();
     local_ = *address;
     return 0;
   }
+  // A context of a scalable endpoint has an address before it is enabled (scalable.h).
   int getname(void *addr, size_t *len) {
     Guard guard(lock());
-    if (!enabled()) return -FI_EOPBADSTATE;
+    if (!enabled() && !begun_) {
+      if (lane() == nullptr) return -FI_EOPBADSTATE;
+      if (const auto done = self().begin(); !done) {
+        self().shut();
+        return -done.error().code;
+      }
+      begun_ = true;
+    }
     return write_address(local_, addr_format_, addr, len);
   }
 
@@ -176,9 +192,9 @@ class LayerEndpoint : public Object<E, fid_ep>,
     Guard guard(lock());
     if (enabled()) return 0;
     Result<void> done = check_bindings();
-    if (done) done = self().begin();
+    if (done) done = begun_ ? count_remote() : self().begin();
     if (!done) {
-      lower_.shut();
+      if (!begun_) lower_.shut();
       WEFT_WARN(this->instance(), FI_LOG_EP_CTRL, "%s", done.error().text.c_str());
       return -done.error().code;
     }
@@ -204,6 +220,8 @@ class LayerEndpoint : public Object<E, fid_ep>,
         });
         domain().engine().remove(lower_);
         self().shut();
+      } else if (begun_) {
+        self().shut();
       }
       release(enabled() ? this : nullptr);
     }
@@ -217,7 +235,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
   // itself.
   LayerEndpoint(Domain &domain, const fi_info &info, const EndpointLimits &limits,
                 const OrderRules &native_order, const Address &local, void *context)
-      : Object<E, fid_ep>(domain.instance(), FI_CLASS_EP, context),
+      : Object<E, fid_ep>(domain.instance(), endpoint_class(domain.shared()), context),
         RdmEndpoint(domain.shared(), *this, info, limits),
         local_(local),
         lower_(domain, *this),
@@ -225,6 +243,10 @@ class LayerEndpoint : public Object<E, fid_ep>,
         layer_domain_(domain),
         addr_format_(info.addr_format) {
     fill_tables(self());
+    count_in_flight([](EndpointCore &core) {
+      auto &mine = static_cast<LayerEndpoint &>(core);
+      return mine.core_ ? size_t(mine.core_->in_flight()) : 0;
+    });
   }
   ~LayerEndpoint() = default;
 
@@ -233,7 +255,8 @@ class LayerEndpoint : public Object<E, fid_ep>,
 
   // The rest of open(). Takes `endpoint`, also if it fails.
   static Result<E *> start(E *endpoint) {
-    if (auto published = endpoint->publish(endpoint->domain().base()); !published) {
+    if (auto published = endpoint->publish(endpoint_parent(endpoint->domain().shared()));
+        !published) {
       delete endpoint;
       return tl::unexpected(std::move(published).error());
     }
@@ -333,10 +356,17 @@ class LayerEndpoint : public Object<E, fid_ep>,
   typename Parts::Lower lower_;
   std::optional<typename Parts::Core> core_;  // while enabled
   OrderKeeper keeper_;
+  // begin() has been called, before fi_enable.
+  bool begun_ = false;
 
  private:
   E &self() { return static_cast<E &>(*this); }
 
+  Result<void> count_remote() {
+    if constexpr (requires(E & self) { self.count_remote_later(); })
+      return self().count_remote_later();
+    return {};
+  }
   int query(AtomicKind kind, const enum fi_datatype &datatype, const enum fi_op &op,
             size_t *count) {
     return atomic_query_count(kind, raw(datatype), raw(op), domain().atomic_limits(), count);
@@ -394,9 +424,22 @@ class LayerEndpoint : public Object<E, fid_ep>,
   void on_av_removed(uint32_t index) override { core_->forget(index); }
   void on_av_inserted(uint32_t index, const Address &address) override {
     core_->introduce(index, address);
+    if constexpr (requires(typename Parts::Core & core) { core.has_contexts(); })
+      introduce_contexts(index);
+  }
+  void introduce_contexts(uint32_t index) {
+    if (!core_->has_contexts()) return;
+    for (unsigned number = 1; number < Av::kContexts; ++number) {
+      const uint32_t context = av()->context_at(index, number);
+      const auto its = av()->address(context);
+      if (context != Av::kNone && its) core_->introduce_context(context, *its, number);
+    }
   }
   // Core::Upper
   uint32_t index_of(const Address &address) override { return av()->find(address); }
+  uint32_t index_of_context(const Address &address, unsigned number) {  // overrides, if it is there
+    return av()->find_context(address, number);
+  }
   void warn(const char *text) override { WEFT_WARN(this->instance(), FI_LOG_EP_CTRL, "%s", text); }
   // Lower::Upper
   bool is_full() override { return receiver().is_full(); }

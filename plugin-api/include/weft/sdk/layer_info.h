@@ -54,6 +54,7 @@ struct RdmOffer {
   size_t max_inject_size = 0;  // for applications that ask
   size_t rma_iov_limit = 1;
   bool persistent = false;  // FI_RMA_PMEM with FI_COMMIT_COMPLETE
+  bool contexts = false;    // scalable endpoints (scalable.h)
 };
 
 inline constexpr size_t kMaxLayerQueue = 65536;  // tx_size and rx_size that may be asked for

@@ -15,7 +15,9 @@
 //
 // resolve() is the only way to an application's memory that a peer can name. A region stays
 // registered while an operation pins it: fi_close of a pinned region first calls on_close, and the
-// provider must stop using the memory. resolve(), pins and size() are for the provider, with the
+// provider must stop using the memory. The table of a lane (scalable.h) borrows the regions of its
+// origin: what a peer names, and is there, gets a copy here, until the region closes. resolve(), pins
+// and size() are for the provider, with the
 // engine's lock held; applications call the rest. Not for device memory: without FI_HMEM the
 // interface in fi_mr_attr is ignored (fi_mr.3), as it must be for callers whose struct ends before
 // it.
@@ -29,7 +31,10 @@
 #include <weft/sdk/memory.h>
 
 #include <array>
+#include <atomic>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -63,6 +68,7 @@ class Mr final : public Object<Mr, fid_mr> {
   int raw_attr(const struct fi_mr_raw_attr *attr) const;
   Mr(MrTable &table, const fi_mr_attr &attr, uint64_t flags, uint64_t key, bool enabled,
      uint64_t holder);
+  Mr(MrTable &table, Mr &lent);  // a copy, which no fid names
   ~Mr() = default;
 
   MrTable &table_;
@@ -74,7 +80,14 @@ class Mr final : public Object<Mr, fid_mr> {
   const bool persistent_;
   bool enabled_;
   uint64_t endpoint_ = 0;  // FI_MR_ENDPOINT: the number of the endpoint that it is bound to
-  Cntr *remote_write_ = nullptr, *remote_read_ = nullptr;
+  Cntr *remote_write_ = nullptr, *remote_read_ = nullptr;  // what the region reports to,
+  Cntr *outer_write_ = nullptr, *outer_read_ = nullptr;    // and the application's
+  // What peers did through lanes, not reported yet; and, of a lane's copy, the region itself.
+  struct Far {
+    std::atomic<uint64_t> operations{0}, bytes{0};
+  };
+  Far far_write_, far_read_;
+  Mr *const lender_ = nullptr;
 };
 
 // Through which endpoint a peer comes (EndpointCore::number()), and, where an endpoint has regions
@@ -106,7 +119,11 @@ class MrTable final : public Memory {
     // FI_MR_ALLOCATED, FI_MR_MMU_NOTIFY, FI_MR_COLLECTIVE.
     static Mode of(int mr_mode);
   };
-  MrTable(DomainContext &domain, Mode mode) : domain_(domain), mode_(mode) {}
+  MrTable(DomainContext &domain, Mode mode);
+  ~MrTable();
+  // Of a lane: lends from the regions of its origin, from now on and until it stops.
+  void borrow_from(MrTable &origin);
+  void stop_borrowing();
 
   struct Access {
     Mr *mr = nullptr;
@@ -135,11 +152,15 @@ class MrTable final : public Memory {
   // FI_RMA_PMEM: writes to its medium what a peer has written there; regions without it are left
   // alone. False: the medium has failed.
   bool persist(uint64_t key, uint64_t address, uint64_t length, const MrPeer &peer);
-  bool has_persistent() const { return persistent_ != 0; }
+  // Of a lane: perhaps.
+  bool has_persistent() const { return persistent_ != 0 || origin_ != nullptr; }
 
  private:
   friend class Mr;
   uint64_t random_key();
+  Mr *borrow(uint64_t key, MrReject &reject);
+  bool give_back(uint64_t key);
+  bool end_borrowed(Mr &mr);
 
   DomainContext &domain_;
   const Mode mode_;
@@ -149,6 +170,13 @@ class MrTable final : public Memory {
   size_t random_left_ = 0;
   std::unordered_map<uint64_t, Mr *> regions_;
   size_t persistent_ = 0;  // of these regions
+  // Locks: the origin's engine, then that of a lane, then lending_. What a lane reads changes with the
+  // first and the last of them held.
+  MrTable *origin_ = nullptr;
+  class FarCounts;
+  std::unique_ptr<FarCounts> far_;  // while there are borrowers
+  std::mutex lending_;
+  std::vector<MrTable *> borrowers_;
 };
 
 }  // namespace weft::sdk

@@ -82,21 +82,30 @@ class OrderKeeper {
             kinds(OrderKind::kSend)) != 0;
   }
   bool must_wait(uint32_t peer, OrderKind kind) const {
-    return any_ && peer < since_.size() && (since_[peer] & rules_[size_t(kind)]) != 0;
+    if (!any_) return false;
+    const std::vector<uint8_t> &since = since_[peer / kFar];
+    const uint32_t at = peer % kFar;
+    return at < since.size() && (since[at] & rules_[size_t(kind)]) != 0;
   }
   // Before started(). May throw std::bad_alloc.
   void make_room(uint32_t peer) {
-    if (any_ && peer >= since_.size()) since_.resize(size_t(peer) + 1);
+    if (!any_) return;
+    std::vector<uint8_t> &since = since_[peer / kFar];
+    if (peer % kFar >= since.size()) since.resize(size_t(peer % kFar) + 1);
   }
   void started(uint32_t peer, OrderKind kind, bool fenced) {
     if (!any_) return;
-    since_[peer] = uint8_t((fenced ? 0 : since_[peer]) | kinds(kind));
+    uint8_t &since = since_[peer / kFar][peer % kFar];
+    since = uint8_t((fenced ? 0 : since) | kinds(kind));
   }
 
  private:
   OrderRules rules_;
   bool any_ = false;
-  std::vector<uint8_t> since_;  // of each peer: kinds started since the last fence
+  // Of each peer: kinds started since the last fence. Contexts of peers (Av::kContext) have numbers
+  // of their own.
+  static constexpr uint32_t kFar = UINT32_C(1) << 30;
+  std::array<std::vector<uint8_t>, 2> since_;
 };
 
 }  // namespace weft::sdk

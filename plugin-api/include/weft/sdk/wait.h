@@ -54,7 +54,9 @@
 #include <weft/plugin.h>
 #include <weft/result.h>
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -180,6 +182,11 @@ class WaitObject {
   Listener *listener_ = nullptr;
   std::unique_ptr<Condition> condition_;
 };
+
+// Gives an object, whose lock is that of the engine in `place`, to another engine. Without a lock
+// held. False: `idle()`, called with the locks of both, says that the object is in use.
+bool change_engine(std::atomic<Engine *> &place, Engine &to, WaitObject &wait,
+                   const std::function<bool()> &idle);
 
 // A point in time until which a caller with a millisecond timeout (negative: for ever) waits.
 class Deadline {
