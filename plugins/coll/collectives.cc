@@ -45,29 +45,6 @@ const char *text_of(Failure failure) {
   }
 }
 
-uint64_t set_of(fi_collective_op coll) {
-  switch (coll) {
-    case FI_BARRIER:
-      return FI_BARRIER_SET;
-    case FI_BROADCAST:
-      return FI_BROADCAST_SET;
-    case FI_ALLTOALL:
-      return FI_ALLTOALL_SET;
-    case FI_ALLREDUCE:
-      return FI_ALLREDUCE_SET;
-    case FI_ALLGATHER:
-      return FI_ALLGATHER_SET;
-    case FI_REDUCE_SCATTER:
-      return FI_REDUCE_SCATTER_SET;
-    case FI_REDUCE:
-      return FI_REDUCE_SET;
-    case FI_SCATTER:
-      return FI_SCATTER_SET;
-    default:
-      return FI_GATHER_SET;
-  }
-}
-
 }  // namespace
 
 // ---- a group as applications know it ----
@@ -89,7 +66,7 @@ std::optional<uint32_t> CollectiveGroup::rank_of(fi_addr_t member) const {
 }
 
 bool CollectiveGroup::is_for(fi_collective_op coll) const {
-  return sets == 0 || (sets & set_of(coll)) != 0;
+  return sets == 0 || (sets & sdk::collective_set(coll)) != 0;
 }
 
 int CollectiveGroup::close() {
@@ -295,7 +272,7 @@ void Collectives::report_join(CollectiveGroup &object, const Ended &one) {
 
 // ---- operations ----
 
-int Collectives::fill_call(const CollectiveCall &call, const CollectiveGroup &group,
+int Collectives::fill_call(const sdk::CollectiveRequest &call, const CollectiveGroup &group,
                            Call &wanted) const {
   wanted.task = {.coll = call.coll, .count = call.count};
   wanted.op = call.op;
@@ -320,7 +297,7 @@ int Collectives::fill_call(const CollectiveCall &call, const CollectiveGroup &gr
   return 0;
 }
 
-ssize_t Collectives::start(const CollectiveCall &call, bool wants_report) {
+ssize_t Collectives::start(const sdk::CollectiveRequest &call) {
   CollectiveGroup *const object = find(call.group);
   Group *const group = object != nullptr ? groups_.find(object->number) : nullptr;
   if (group == nullptr) return -FI_EINVAL;
@@ -330,7 +307,7 @@ ssize_t Collectives::start(const CollectiveCall &call, bool wants_report) {
   if (tx_.is_full()) return -FI_EAGAIN;
   Report *const asked = reports_.take();
   if (asked == nullptr) return -FI_EAGAIN;
-  *asked = {.context = call.context, .wanted = wants_report};
+  *asked = {.context = call.context, .wanted = call.report};
   wanted.token = reinterpret_cast<uint64_t>(asked);
   const uint64_t now = sdk::now_ns();
   const int rc = group->start(now, wanted);

@@ -4,17 +4,18 @@
 // Example:
 //    // fi_barrier.
 //    inline ssize_t barrier(Collectives &collectives, fi_addr_t group, void *context) {
-//      return collectives.start({.group = group, .coll = FI_BARRIER, .context = context}, true);
+//      return collectives.start({.group = group, .coll = FI_BARRIER, .context = context});
 //    }
 //
 // What groups do is group/'s business; this is their Carrier. A message that the endpoint beneath
 // takes no more of waits, in order, for the next progress. Calls are with the engine's lock held.
-// Not for the C calls themselves: collective_calls.cc.
+// Not for the C calls themselves: weft/sdk/collective_ops.h.
 #ifndef WEFT_PLUGINS_COLL_COLLECTIVES_H
 #define WEFT_PLUGINS_COLL_COLLECTIVES_H
 
 #include <rdma/fi_collective.h>
 #include <weft/sdk/av_set.h>
+#include <weft/sdk/collective_ops.h>
 #include <weft/sdk/contexts.h>
 #include <weft/sdk/engine.h>
 #include <weft/sdk/fid.h>
@@ -54,19 +55,6 @@ class CollectiveGroup final : public sdk::Object<CollectiveGroup, fid_mc> {
   ~CollectiveGroup() = default;
 };
 
-// What an application asks for.
-struct CollectiveCall {
-  fi_addr_t group = FI_ADDR_NOTAVAIL;
-  fi_collective_op coll = FI_BARRIER;
-  const void *operand = nullptr;
-  size_t count = 0;
-  void *result = nullptr;
-  fi_addr_t root = FI_ADDR_NOTAVAIL;
-  int datatype = FI_VOID, op = FI_NOOP;
-  uint64_t flags = 0;
-  void *context = nullptr;
-};
-
 class Collectives final : private Carrier, private sdk::Handler {
  public:
   // fi_addr_t of groups are kGroupBase plus a number.
@@ -77,7 +65,7 @@ class Collectives final : private Carrier, private sdk::Handler {
 
   Result<fid_mc *> join(sdk::Av &av, const fi_collective_addr &address, void *context);
   bool leave(CollectiveGroup &group);  // false: something is still in flight
-  ssize_t start(const CollectiveCall &call, bool report);
+  ssize_t start(const sdk::CollectiveRequest &call);
   bool has_groups() const { return !objects_.empty(); }
   void close();
 
@@ -116,7 +104,8 @@ class Collectives final : private Carrier, private sdk::Handler {
   Result<CollectiveGroup *> make_group(std::vector<fi_addr_t> members, uint64_t sets,
                                        void *context);
   CollectiveGroup *find(fi_addr_t address) const;
-  int fill_call(const CollectiveCall &call, const CollectiveGroup &group, Call &wanted) const;
+  int fill_call(const sdk::CollectiveRequest &call, const CollectiveGroup &group,
+                Call &wanted) const;
 
   Wire &take(Wire::Kind kind);
   void give(Wire &wire);

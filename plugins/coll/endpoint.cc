@@ -125,7 +125,7 @@ int Endpoint::close() {
     if (collectives_.has_groups()) return -FI_EBUSY;
   }
   retire();
-  if (feeds_eq_.load()) eq()->remove_source(domain_.engine(), true);
+  if (feeds_eq()) eq()->remove_source(domain_.engine(), true);
   {
     const sdk::Guard guard(lock());
     detach();

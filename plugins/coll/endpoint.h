@@ -13,11 +13,11 @@
 #include <weft/sdk/address.h>
 #include <weft/sdk/alias.h>
 #include <weft/sdk/av.h>
+#include <weft/sdk/collective_ops.h>
 #include <weft/sdk/inner_wait.h>
 #include <weft/sdk/pool.h>
 #include <weft/sdk/transfer.h>
 
-#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -30,6 +30,7 @@ namespace weft::coll {
 class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
                        public sdk::EndpointCore,
                        public sdk::TransferOps<Endpoint>,
+                       public sdk::CollectiveOps<Endpoint>,
                        private sdk::AvUser,
                        private sdk::Poller {
  public:
@@ -63,8 +64,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   // ---- fi_ops_cm: the name is that of the endpoint beneath ----
   int setname(void *addr, size_t length) { return fi_setname(&inner_->fid, addr, length); }
   int getname(void *addr, size_t *length) { return fi_getname(&inner_->fid, addr, length); }
-  int join(const void *addr, uint64_t flags, struct fid_mc **mc, void *context);
-
   // ---- fi_ops_ep ----
   ssize_t cancel(void *context);
   int getopt(int level, int name, void *value, size_t *length) {
@@ -74,45 +73,18 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   ssize_t tx_size_left() { return left(sends_); }
   ssize_t rx_size_left() { return left(receives_); }
 
-  // ---- fi_ops_collective ----
-  ssize_t barrier(fi_addr_t group, void *context);
-  ssize_t barrier2(fi_addr_t group, uint64_t flags, void *context);
-  ssize_t broadcast(void *buf, size_t count, void *desc, fi_addr_t group, fi_addr_t root,
-                    enum fi_datatype datatype, uint64_t flags, void *context);
-  ssize_t alltoall(const void *buf, size_t count, void *desc, void *result, void *result_desc,
-                   fi_addr_t group, enum fi_datatype datatype, uint64_t flags, void *context);
-  ssize_t allreduce(const void *buf, size_t count, void *desc, void *result, void *result_desc,
-                    fi_addr_t group, enum fi_datatype datatype, enum fi_op op, uint64_t flags,
-                    void *context);
-  ssize_t allgather(const void *buf, size_t count, void *desc, void *result, void *result_desc,
-                    fi_addr_t group, enum fi_datatype datatype, uint64_t flags, void *context);
-  ssize_t reduce_scatter(const void *buf, size_t count, void *desc, void *result, void *result_desc,
-                         fi_addr_t group, enum fi_datatype datatype, enum fi_op op, uint64_t flags,
-                         void *context);
-  ssize_t reduce(const void *buf, size_t count, void *desc, void *result, void *result_desc,
-                 fi_addr_t group, fi_addr_t root, enum fi_datatype datatype, enum fi_op op,
-                 uint64_t flags, void *context);
-  ssize_t scatter(const void *buf, size_t count, void *desc, void *result, void *result_desc,
-                  fi_addr_t group, fi_addr_t root, enum fi_datatype datatype, uint64_t flags,
-                  void *context);
-  ssize_t gather(const void *buf, size_t count, void *desc, void *result, void *result_desc,
-                 fi_addr_t group, fi_addr_t root, enum fi_datatype datatype, uint64_t flags,
-                 void *context);
-  ssize_t collective_msg(const struct fi_msg_collective *msg, struct fi_ioc *resultv,
-                         void **result_desc, size_t result_count, uint64_t flags);
+  // ---- for CollectiveOps ----
+  static constexpr uint64_t kCollectiveSets = sdk::AvSet::kCollectives;
+  ssize_t start(const sdk::CollectiveRequest &request);
+  Result<void> may_join() const;
+  Result<fid_mc *> join_collective(const fi_collective_addr &address, void *context);
+  sdk::Engine &engine() { return domain_.engine(); }
 
  private:
   struct Name {
     fi_addr_t address = FI_ADDR_NOTAVAIL;
     bool is_kept = false;  // groups use it
   };
-
-  // Of collective_calls.cc.
-  ssize_t start(const CollectiveCall &call, bool report);
-  ssize_t exchange(fi_collective_op coll, const void *buf, size_t count, void *result,
-                   fi_addr_t group, fi_addr_t root, enum fi_datatype datatype, uint64_t flags,
-                   void *context);
-  Result<fid_mc *> join_group(const fi_collective_addr &address, void *context);
 
   Result<void> open_inner(const fi_info &info);
   Result<void> enable();
@@ -148,7 +120,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   std::vector<Name> names_;  // in peers_, by index of the application's vector
   sdk::InnerWait wait_;
   Collectives collectives_;
-  std::atomic<bool> feeds_eq_{false};
 };
 
 }  // namespace weft::coll

@@ -36,7 +36,7 @@ struct Accumulator {
 static_assert(sizeof(Accumulator) <= sizeof(cxip_coll_accumulator));
 
 // The operand of a reduction. -FI_E...: there is none.
-int reduction_operand(const CollectiveCall &call, Partial &operand) {
+int reduction_operand(const sdk::CollectiveRequest &call, Partial &operand) {
   if (call.operand == nullptr) return -FI_EINVAL;
   if (call.flags & FI_CXI_PRE_REDUCED) {
     const Accumulator own = Accumulator::read(call.operand);
@@ -53,7 +53,7 @@ int reduction_operand(const CollectiveCall &call, Partial &operand) {
 }
 
 // fi_broadcast is a reduction by FI_BOR, to which all but the root give zeros.
-int broadcast_operand(const CollectiveCall &call, bool is_root, Partial &operand) {
+int broadcast_operand(const sdk::CollectiveRequest &call, bool is_root, Partial &operand) {
   const size_t size = sdk::datatype_size(call.datatype);
   if (size == 0) return -FI_EOPNOTSUPP;
   if (call.operand == nullptr || call.count == 0) return -FI_EINVAL;
@@ -64,7 +64,7 @@ int broadcast_operand(const CollectiveCall &call, bool is_root, Partial &operand
 }
 
 // FI_MORE: the operand goes into the accumulator that `result` is, and nowhere else.
-int accumulate(const CollectiveCall &call, const Partial &operand) {
+int accumulate(const sdk::CollectiveRequest &call, const Partial &operand) {
   if (call.result == nullptr) return -FI_EINVAL;
   Accumulator own = Accumulator::read(call.result);
   if (!own.is_valid()) {
@@ -80,7 +80,7 @@ int accumulate(const CollectiveCall &call, const Partial &operand) {
 
 }  // namespace
 
-ssize_t Collectives::start(const CollectiveCall &call, bool report) {
+ssize_t Collectives::start(const sdk::CollectiveRequest &call) {
   const bool reduces = call.coll == FI_REDUCE || call.coll == FI_ALLREDUCE;
   if (call.flags & ~kCallFlags || (!reduces && call.flags & (FI_MORE | FI_CXI_PRE_REDUCED)))
     return -FI_EBADFLAGS;
@@ -113,7 +113,7 @@ ssize_t Collectives::start(const CollectiveCall &call, bool report) {
       std::ranges::find(group->operations, false, &CollectiveGroup::Operation::active);
   if (free == std::end(group->operations)) return -FI_EAGAIN;
   *free = {.active = true,
-           .report = report,
+           .report = call.report,
            .context = call.context,
            .result = result,
            .opcode = operand.opcode,
@@ -125,111 +125,33 @@ ssize_t Collectives::start(const CollectiveCall &call, bool report) {
   return rc;
 }
 
-// ---- fi_ops_collective of an endpoint ----
+// ---- for CollectiveOps of an endpoint ----
 
-ssize_t CxiEndpoint::start(const CollectiveCall &call, bool report) {
+ssize_t CxiEndpoint::start(const sdk::CollectiveRequest &request) {
   const sdk::Guard guard(lock());
   if (!enabled()) return -FI_EOPBADSTATE;
   if (!collectives_.is_open()) return -FI_EOPNOTSUPP;
-  if (ports_.devices == nullptr || call.operand == nullptr || call.flags & FI_CXI_PRE_REDUCED)
-    return collectives_.start(call, report);
+  if (ports_.devices == nullptr || request.operand == nullptr || request.flags & FI_CXI_PRE_REDUCED)
+    return collectives_.start(request);
   // An operand in memory of a device is copied; how much of it counts is seen there.
-  const sdk::HmemPlace place = ports_.devices->find(call.operand, 1, nullptr);
-  if (!place) return collectives_.start(call, report);
+  const sdk::HmemPlace place = ports_.devices->find(request.operand, 1, nullptr);
+  if (!place) return collectives_.start(request);
   uint8_t operand[kMaxOperand] = {};
-  if (!sdk::hmem_copy(operand, nullptr, call.operand, &place,
+  if (!sdk::hmem_copy(operand, nullptr, request.operand, &place,
                       std::min(place.bytes, sizeof operand)))
     return -FI_EFAULT;
-  CollectiveCall here = call;
+  sdk::CollectiveRequest here = request;
   here.operand = operand;
-  return collectives_.start(here, report);
+  return collectives_.start(here);
 }
 
-ssize_t CxiEndpoint::barrier(fi_addr_t group, void *context) {
-  return start({.group = group, .coll = FI_BARRIER, .context = context}, reports(tx_flags()));
+Result<void> CxiEndpoint::may_join() const {
+  if (!collectives_.is_open())
+    return fail(FI_EOPNOTSUPP, "the endpoint was opened without FI_COLLECTIVE");
+  return {};
 }
 
-ssize_t CxiEndpoint::barrier2(fi_addr_t group, uint64_t flags, void *context) {
-  return start({.group = group, .coll = FI_BARRIER, .flags = flags, .context = context},
-               reports(flags));
-}
-
-ssize_t CxiEndpoint::broadcast(void *buf, size_t count, void *, fi_addr_t group, fi_addr_t root,
-                               enum fi_datatype datatype, uint64_t flags, void *context) {
-  return start({.group = group,
-                .coll = FI_BROADCAST,
-                .operand = buf,
-                .count = count,
-                .result = buf,
-                .root = root,
-                .datatype = sdk::raw(datatype),
-                .flags = flags,
-                .context = context},
-               reports(flags));
-}
-
-ssize_t CxiEndpoint::allreduce(const void *buf, size_t count, void *, void *result, void *,
-                               fi_addr_t group, enum fi_datatype datatype, enum fi_op op,
-                               uint64_t flags, void *context) {
-  return start({.group = group,
-                .coll = FI_ALLREDUCE,
-                .operand = buf,
-                .count = count,
-                .result = result,
-                .datatype = sdk::raw(datatype),
-                .op = sdk::raw(op),
-                .flags = flags,
-                .context = context},
-               reports(flags));
-}
-
-ssize_t CxiEndpoint::reduce(const void *buf, size_t count, void *, void *result, void *,
-                            fi_addr_t group, fi_addr_t root, enum fi_datatype datatype,
-                            enum fi_op op, uint64_t flags, void *context) {
-  return start({.group = group,
-                .coll = FI_REDUCE,
-                .operand = buf,
-                .count = count,
-                .result = result,
-                .root = root,
-                .datatype = sdk::raw(datatype),
-                .op = sdk::raw(op),
-                .flags = flags,
-                .context = context},
-               reports(flags));
-}
-
-// ---- fi_join_collective ----
-
-int CxiEndpoint::join(const void *addr, uint64_t flags, struct fid_mc **mc, void *context) {
-  if (addr == nullptr || mc == nullptr) return -FI_EINVAL;
-  if (!(flags & FI_COLLECTIVE)) return -FI_ENOSYS;  // multicast of messages
-  if (flags & ~uint64_t(FI_COLLECTIVE)) return -FI_EBADFLAGS;
-  const auto joined = join_group(*static_cast<const fi_collective_addr *>(addr), context);
-  if (joined) {
-    *mc = *joined;
-    return 0;
-  }
-  WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_join_collective: %s", joined.error().text.c_str());
-  return -joined.error().code;
-}
-
-Result<fid_mc *> CxiEndpoint::join_group(const fi_collective_addr &address, void *context) {
-  sdk::Eq *queue = nullptr;
-  {
-    const sdk::Guard guard(lock());
-    if (!enabled()) return fail(FI_EOPBADSTATE, "the endpoint is not enabled");
-    if (!collectives_.is_open())
-      return fail(FI_EOPNOTSUPP, "the endpoint was opened without FI_COLLECTIVE");
-    if (eq() == nullptr)
-      return fail(FI_ENOEQ,
-                  "no event queue is bound to the endpoint, and FI_JOIN_COMPLETE is reported there "
-                  "(fi_collective.3): fi_ep_bind one");
-    if (!feeds_eq_.exchange(true)) queue = eq();
-  }
-  // From now on readers of the queue move the endpoint on. The queue's lock comes before ours.
-  if (queue != nullptr) queue->add_source(domain_.engine(), true);
-  const sdk::Guard guard(lock());
+Result<fid_mc *> CxiEndpoint::join_collective(const fi_collective_addr &address, void *context) {
   return collectives_.join(*av(), address, context);
 }
 

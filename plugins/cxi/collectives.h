@@ -5,19 +5,20 @@
 // Example:
 //    // fi_barrier.
 //    inline ssize_t barrier(Collectives &collectives, fi_addr_t group, void *context) {
-//      return collectives.start({.group = group, .coll = FI_BARRIER, .context = context}, true);
+//      return collectives.start({.group = group, .coll = FI_BARRIER, .context = context});
 //    }
 //
 // A NIC in software has no multicast, and no fabric manager: members send each other packets, in a
 // tree (collective/group.h). A packet that the peer had no place for goes again after a while.
 //
 // fi_close of a group's fid leaves it; operations under way are canceled. Calls are with the
-// endpoint's lock held. Not for the C calls themselves: collective_calls.cc.
+// endpoint's lock held. Not for the C calls themselves: weft/sdk/collective_ops.h.
 #ifndef WEFT_PLUGINS_CXI_COLLECTIVES_H
 #define WEFT_PLUGINS_CXI_COLLECTIVES_H
 
 #include <rdma/fi_collective.h>
 #include <weft/sdk/av_set.h>
+#include <weft/sdk/collective_ops.h>
 #include <weft/sdk/contexts.h>
 #include <weft/sdk/engine.h>
 #include <weft/sdk/eq.h>
@@ -75,19 +76,6 @@ class CollectiveGroup final : public sdk::Object<CollectiveGroup, fid_mc> {
   ~CollectiveGroup() = default;
 };
 
-// What an application asks for.
-struct CollectiveCall {
-  fi_addr_t group = FI_ADDR_NOTAVAIL;
-  fi_collective_op coll = FI_BARRIER;
-  const void *operand = nullptr;
-  size_t count = 0;
-  void *result = nullptr;
-  fi_addr_t root = FI_ADDR_NOTAVAIL;
-  int datatype = FI_VOID, op = FI_NOOP;
-  uint64_t flags = 0;
-  void *context = nullptr;
-};
-
 class Collectives final : private sdk::Handler, private FabricManager::User {
  public:
   // fi_addr_t of groups are kGroupBase plus a number.
@@ -102,7 +90,7 @@ class Collectives final : private sdk::Handler, private FabricManager::User {
 
   Result<fid_mc *> join(sdk::Av &av, const fi_collective_addr &address, void *context);
   void leave(CollectiveGroup &group);
-  ssize_t start(const CollectiveCall &call, bool report);
+  ssize_t start(const sdk::CollectiveRequest &call);
   bool has_groups() const { return !groups_.empty(); }
 
   // ---- progress ----

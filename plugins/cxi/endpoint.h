@@ -38,6 +38,7 @@ class Region;
 class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
                           public sdk::RdmEndpoint,
                           public sdk::TransferOps<CxiEndpoint>,
+                          public sdk::CollectiveOps<CxiEndpoint>,
                           private sdk::ReceiverSink,
                           private sdk::AvUser,
                           private sdk::Poller {
@@ -99,19 +100,14 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   int getname(void *addr, size_t *len);
   int setname(void *addr, size_t len);
   int shutdown(uint64_t) { return -FI_ENOSYS; }
-  int join(const void *addr, uint64_t flags, struct fid_mc **mc, void *context);
 
-  // fi_ops_collective
-  ssize_t barrier(fi_addr_t group, void *context);
-  ssize_t barrier2(fi_addr_t group, uint64_t flags, void *context);
-  ssize_t broadcast(void *buf, size_t count, void *desc, fi_addr_t group, fi_addr_t root,
-                    enum fi_datatype datatype, uint64_t flags, void *context);
-  ssize_t allreduce(const void *buf, size_t count, void *desc, void *result, void *result_desc,
-                    fi_addr_t group, enum fi_datatype datatype, enum fi_op op, uint64_t flags,
-                    void *context);
-  ssize_t reduce(const void *buf, size_t count, void *desc, void *result, void *result_desc,
-                 fi_addr_t group, fi_addr_t root, enum fi_datatype datatype, enum fi_op op,
-                 uint64_t flags, void *context);
+  // ---- for CollectiveOps ----
+  static constexpr uint64_t kCollectiveSets =
+      FI_BARRIER_SET | FI_BROADCAST_SET | FI_ALLREDUCE_SET | FI_REDUCE_SET;
+  ssize_t start(const sdk::CollectiveRequest &request);
+  Result<void> may_join() const;
+  Result<fid_mc *> join_collective(const fi_collective_addr &address, void *context);
+  sdk::Engine &engine() { return domain_.engine(); }
 
   // fi_ops_ep
   ssize_t cancel(void *context);
@@ -138,8 +134,6 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   Result<void> open_portals();
   void close_portals();
   void linger();
-  ssize_t start(const CollectiveCall &call, bool report);
-  Result<fid_mc *> join_group(const fi_collective_addr &address, void *context);
 
   const Settings &settings() const { return domain_.settings(); }
   ssize_t find_peer(fi_addr_t address, Peer &peer);
@@ -204,7 +198,6 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   Control control_;
   Collectives collectives_;
   sdk::HmemEndpointOptions hmem_options_;
-  std::atomic<bool> feeds_eq_{false};  // readers of the event queue move it on
   std::vector<Region *> regions_;
   std::vector<Region *> windows_;   // for cached keys
   std::vector<sdk::AuthKey> keys_;  // of the address vector, since fi_enable

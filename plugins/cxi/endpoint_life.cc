@@ -406,7 +406,7 @@ int CxiEndpoint::close() {
     if (collectives_.has_groups()) return -FI_EBUSY;
   }
   retire();
-  if (feeds_eq_.load()) eq()->remove_source(domain_.engine(), true);
+  if (feeds_eq()) eq()->remove_source(domain_.engine(), true);
   {
     const sdk::Guard guard(lock());
     detach();

@@ -151,6 +151,36 @@ class Alias final : public Object<Alias<E>, fid_ep>, public TransferOps<Alias<E>
     e.reduce(args...);
   }
   { return ep_.reduce(args...); }
+  template <class... Args>
+  ssize_t alltoall(Args... args) requires requires(E &e) {
+    e.alltoall(args...);
+  }
+  { return ep_.alltoall(args...); }
+  template <class... Args>
+  ssize_t allgather(Args... args) requires requires(E &e) {
+    e.allgather(args...);
+  }
+  { return ep_.allgather(args...); }
+  template <class... Args>
+  ssize_t reduce_scatter(Args... args) requires requires(E &e) {
+    e.reduce_scatter(args...);
+  }
+  { return ep_.reduce_scatter(args...); }
+  template <class... Args>
+  ssize_t scatter(Args... args) requires requires(E &e) {
+    e.scatter(args...);
+  }
+  { return ep_.scatter(args...); }
+  template <class... Args>
+  ssize_t gather(Args... args) requires requires(E &e) {
+    e.gather(args...);
+  }
+  { return ep_.gather(args...); }
+  template <class... Args>
+  ssize_t collective_msg(Args... args) requires requires(E &e) {
+    e.collective_msg(args...);
+  }
+  { return ep_.collective_msg(args...); }
 
   // ---- fi_ops_ep ----
   ssize_t cancel(void *context) { return ep_.cancel(context); }
