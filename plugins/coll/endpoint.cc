@@ -100,7 +100,9 @@ Result<void> Endpoint::enable() {
   WEFT_CHECK(check_bindings(false));
   if (const int rc = fi_enable(inner_); rc != 0)
     return fail(-rc, "coll: fi_enable of the endpoint beneath: see the log lines before");
-  av()->add_user(*this);
+  const bool tells_sources = (caps() & FI_SOURCE) != 0;
+  av()->add_user(*this, tells_sources);
+  for (uint32_t i = 0; tells_sources && i < av()->capacity(); ++i) name_of(i);
   domain_.engine().add_poller(*this);
   set_enabled();
   return {};
@@ -153,7 +155,7 @@ Message *Endpoint::take(sdk::Pool<Message> &pool, const Request &request) {
   std::copy_n(request.iov, request.count, message->iov);
   message->busy = true;
   message->looks = 0;
-  message->has_claimed = false;
+  message->has_claimed = message->is_multi = false;
   return message;
 }
 
@@ -198,7 +200,9 @@ ssize_t Endpoint::start(const sdk::SendRequest &request) {
 
 // Whatever bits a receive ignores, it takes no message of a group.
 ssize_t Endpoint::start(const sdk::RecvRequest &request) {
-  if (request.flags & ~(FI_COMPLETION | FI_MORE | kLooks)) return -FI_EBADFLAGS;
+  if (request.flags & ~(FI_COMPLETION | FI_MORE | FI_MULTI_RECV | kLooks)) return -FI_EBADFLAGS;
+  const uint64_t multi = request.flags & FI_MULTI_RECV;
+  if (multi != 0 && !(caps() & FI_MULTI_RECV)) return -FI_EBADFLAGS;
   if (request.count > receive_vectors_ || (request.count != 0 && request.iov == nullptr))
     return -FI_EINVAL;
   if (request.tagged && is_ours(request.tag & ~request.ignore)) return -FI_EINVAL;
@@ -223,12 +227,15 @@ ssize_t Endpoint::start(const sdk::RecvRequest &request) {
                           .ignore = request.ignore & ~kOurTags,
                           .context = static_cast<Posted *>(message)};
   const fi_msg plain = untagged(msg);
-  const ssize_t rc = request.tagged ? fi_trecvmsg(inner_, &msg, FI_COMPLETION | looks)
-                                    : fi_recvmsg(inner_, &plain, FI_COMPLETION | looks);
+  message->is_multi = multi != 0;
+  multi_receives_ += message->is_multi;
+  const uint64_t flags = FI_COMPLETION | looks | multi;
+  const ssize_t rc =
+      request.tagged ? fi_trecvmsg(inner_, &msg, flags) : fi_recvmsg(inner_, &plain, flags);
   if (rc != 0 && had_claimed)
     message->has_claimed = true;
   else if (rc != 0)
-    give(receives_, *message);
+    end_receive(*message);
   return rc;
 }
 
@@ -250,11 +257,17 @@ ssize_t Endpoint::left(const sdk::Pool<Message> &pool) {
 
 // ---- the queue beneath ----
 
+// A multi-receive has more completions than receives: they wait beneath while the application's
+// queue is full.
 void Endpoint::on_poll() {
   fi_cq_tagged_entry entries[16];
-  for (;;) {
-    const ssize_t n = fi_cq_read(cq_, entries, std::size(entries));
-    for (ssize_t i = 0; i < n; ++i) on_done(entries[i]);
+  fi_addr_t sources[std::size(entries)];
+  std::fill(std::begin(sources), std::end(sources), FI_ADDR_NOTAVAIL);
+  const bool tells_sources = (caps() & FI_SOURCE) != 0;
+  while (may_read()) {
+    const ssize_t n = tells_sources ? fi_cq_readfrom(cq_, entries, std::size(entries), sources)
+                                    : fi_cq_read(cq_, entries, std::size(entries));
+    for (ssize_t i = 0; i < n; ++i) on_done(entries[i], sources[i]);
     if (n == -FI_EAVAIL ? !on_error() : n <= 0) break;
   }
   collectives_.on_polled();
@@ -266,7 +279,7 @@ bool Endpoint::may_wait() {
   return fi_trywait(domain_.fabric().inner(), fids, 1) == 0;
 }
 
-void Endpoint::on_done(const fi_cq_tagged_entry &entry) {
+void Endpoint::on_done(const fi_cq_tagged_entry &entry, fi_addr_t source) {
   Posted &posted = *static_cast<Posted *>(entry.op_context);
   if (posted.kind != Posted::kMessage)
     return collectives_.on_done(static_cast<Wire &>(posted), 0, entry.len);
@@ -275,21 +288,35 @@ void Endpoint::on_done(const fi_cq_tagged_entry &entry) {
     tx_.succeed(message.context, message.flags, message.length, message.report);
     return give(sends_, message);
   }
-  report_receive(message, entry);
+  report_receive(message, entry, source);
 }
 
-// Who only looks has received nothing, so it is not counted.
-void Endpoint::report_receive(Message &message, const fi_cq_tagged_entry &entry) {
-  const bool receives = (message.looks & (FI_PEEK | FI_DISCARD)) == 0;
+void Endpoint::end_receive(Message &message) {
+  multi_receives_ -= message.is_multi;
+  give(receives_, message);
+}
+
+// Who only looks has received nothing, so it is not counted; nor is the end of a multi-receive that
+// comes without a message.
+void Endpoint::report_receive(Message &message, const fi_cq_tagged_entry &entry, fi_addr_t source) {
+  const bool has_message = !message.is_multi || (entry.flags & FI_RECV) != 0;
+  const bool receives = has_message && (message.looks & (FI_PEEK | FI_DISCARD)) == 0;
   if (receives && rx_.cntr != nullptr) rx_.cntr->add_events(1, entry.len);
-  if (message.report && rx_.cq != nullptr)
+  if ((message.report || !has_message) && rx_.cq != nullptr)
     rx_.cq->push({.context = message.context,
-                  .flags = message.flags | (entry.flags & FI_REMOTE_CQ_DATA),
+                  .flags = (has_message ? message.flags : 0) |
+                           (entry.flags & (FI_REMOTE_CQ_DATA | FI_MULTI_RECV)),
                   .len = entry.len,
+                  .buf = entry.buf,
                   .data = entry.data,
-                  .tag = entry.tag});
+                  .tag = entry.tag,
+                  .src_addr = reported(source)});
+  if (message.is_multi) {
+    if (entry.flags & FI_MULTI_RECV) end_receive(message);
+    return;
+  }
   message.has_claimed = (message.looks & kLooks) == (FI_PEEK | FI_CLAIM);
-  if (!message.has_claimed) give(receives_, message);
+  if (!message.has_claimed) end_receive(message);
 }
 
 bool Endpoint::on_error() {
@@ -316,13 +343,16 @@ void Endpoint::fail_message(Message &message, const fi_cq_err_entry &entry) {
   if (message.looks == 0 && rx_.cntr != nullptr) rx_.cntr->add_error();
   if (rx_.cq != nullptr)
     rx_.cq->push_error({.context = message.context,
-                        .flags = message.flags,
+                        .flags = message.flags | (entry.flags & FI_MULTI_RECV),
                         .len = entry.len,
+                        .buf = entry.buf,
                         .data = entry.data,
                         .tag = entry.tag,
                         .olen = entry.olen,
                         .err = entry.err});
-  give(receives_, message);
+  // One message of a multi-receive may fail, and the receive go on.
+  if (!message.is_multi || (entry.flags & FI_MULTI_RECV) || entry.err == FI_ECANCELED)
+    end_receive(message);
 }
 
 // ---- peers: the vector beneath gets those that messages are sent to ----
@@ -348,7 +378,15 @@ fi_addr_t Endpoint::name_of(uint32_t index) {
   Name &name = names_[index];
   if (fi_av_insert(peers_, bytes, 1, &name.address, 0, nullptr) != 1)
     name.address = FI_ADDR_NOTAVAIL;
+  else if (caps() & FI_SOURCE)
+    indices_.try_emplace(name.address, index);
   return name.address;
+}
+
+// Inserted more than once, a peer is known by the first index.
+fi_addr_t Endpoint::reported(fi_addr_t source) const {
+  const auto found = indices_.find(source);
+  return found != indices_.end() ? av()->reported(found->second) : FI_ADDR_NOTAVAIL;
 }
 
 fi_addr_t Endpoint::name_for_groups(uint32_t index) {
@@ -359,6 +397,7 @@ fi_addr_t Endpoint::name_for_groups(uint32_t index) {
 
 void Endpoint::on_av_removed(uint32_t index) {
   if (index >= names_.size() || names_[index].address == FI_ADDR_NOTAVAIL) return;
+  indices_.erase(names_[index].address);
   if (!names_[index].is_kept) fi_av_remove(peers_, &names_[index].address, 1, 0);
   names_[index] = {};
 }

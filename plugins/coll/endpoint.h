@@ -19,6 +19,7 @@
 #include <weft/sdk/transfer.h>
 
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "plugins/coll/collectives.h"
@@ -66,10 +67,15 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   int getname(void *addr, size_t *length) { return fi_getname(&inner_->fid, addr, length); }
   // ---- fi_ops_ep ----
   ssize_t cancel(void *context);
+  // Of multi-receives: those of the endpoint beneath.
   int getopt(int level, int name, void *value, size_t *length) {
+    if (name == FI_OPT_MIN_MULTI_RECV) return fi_getopt(&inner_->fid, level, name, value, length);
     return get_limit(level, name, value, length);
   }
-  int setopt(int, int, const void *, size_t) { return -FI_ENOPROTOOPT; }
+  int setopt(int level, int name, const void *value, size_t length) {
+    if (name != FI_OPT_MIN_MULTI_RECV) return -FI_ENOPROTOOPT;
+    return fi_setopt(&inner_->fid, level, name, value, length);
+  }
   ssize_t tx_size_left() { return left(sends_); }
   ssize_t rx_size_left() { return left(receives_); }
 
@@ -96,18 +102,23 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   }
   ssize_t left(const sdk::Pool<Message> &pool);
   Message *place_of(const sdk::RecvRequest &request);
-  void report_receive(Message &message, const fi_cq_tagged_entry &entry);
+  void report_receive(Message &message, const fi_cq_tagged_entry &entry, fi_addr_t source);
+  bool may_read() const { return multi_receives_ == 0 || !rx_.is_full(); }
+  void end_receive(Message &message);
 
   // sdk::Poller: the queue beneath
   void on_poll() override;
   int wait_fds(std::vector<int> &fds) override { return wait_.add_to(fds); }
   bool may_wait() override;
-  void on_done(const fi_cq_tagged_entry &entry);
+  void on_done(const fi_cq_tagged_entry &entry, fi_addr_t source);
   bool on_error();
   void fail_message(Message &message, const fi_cq_err_entry &entry);
 
   fi_addr_t name_of(uint32_t index);
-  void on_av_removed(uint32_t index) override;  // sdk::AvUser
+  fi_addr_t reported(fi_addr_t source) const;
+  // sdk::AvUser
+  void on_av_removed(uint32_t index) override;
+  void on_av_inserted(uint32_t index, const sdk::Address &) override { name_of(index); }
 
   Domain &domain_;
   sdk::TxContext tx_;
@@ -118,6 +129,9 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   fid_cq *cq_ = nullptr;
   fid_av *peers_ = nullptr;
   std::vector<Name> names_;  // in peers_, by index of the application's vector
+  // FI_SOURCE: the way back. All entries are in peers_ then.
+  std::unordered_map<fi_addr_t, uint32_t> indices_;
+  size_t multi_receives_ = 0;
   sdk::InnerWait wait_;
   Collectives collectives_;
 };

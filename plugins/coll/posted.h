@@ -34,6 +34,7 @@ struct Message : Posted {
   uint64_t length = 0, tag = 0;
   uint64_t looks = 0;  // FI_PEEK, FI_CLAIM, FI_DISCARD
   bool report = false, busy = false;
+  bool is_multi = false;     // FI_MULTI_RECV: it takes several messages
   bool has_claimed = false;  // a message, which the next receive with its context gets
 };
 

@@ -15,6 +15,8 @@ namespace {
 
 constexpr uint64_t kTransmitCaps = FI_MSG | FI_TAGGED | FI_SEND | FI_COLLECTIVE;
 constexpr uint64_t kReceiveCaps = FI_MSG | FI_TAGGED | FI_RECV | FI_COLLECTIVE | FI_DIRECTED_RECV;
+// Of receives, and the endpoint's beneath where it has them.
+constexpr uint64_t kPassed = FI_MULTI_RECV | FI_SOURCE;
 constexpr uint64_t kMillisecond = 1'000'000;
 
 Options options_of(const sdk::Params<CollLayer> &params) {
@@ -52,8 +54,9 @@ bool CollLayer::is_wanted(const fi_info *hints) const {
 }
 
 Result<sdk::InfoList> CollLayer::hints(const fi_info *outer) const {
-  WEFT_TRY(sdk::InfoList list, sdk::inner_hints(instance_->core, FI_EP_RDM,
-                                                FI_MSG | FI_TAGGED | FI_DIRECTED_RECV, outer));
+  uint64_t caps = FI_MSG | FI_TAGGED | FI_DIRECTED_RECV;
+  if (outer != nullptr) caps |= (outer->caps | sdk::rx_hints(outer).caps) & kPassed;
+  WEFT_TRY(sdk::InfoList list, sdk::inner_hints(instance_->core, FI_EP_RDM, caps, outer));
   fi_info &front = *list.front();
   front.mode = sdk::kLayerModes;
   // Joins of the same members follow each other, in this order.
@@ -74,14 +77,15 @@ Result<sdk::InfoList> CollLayer::inner_info(const fi_info &info) const {
 void CollLayer::offer(fi_info &entry, const sdk::GetinfoQuery &query) const {
   const uint64_t where =
       (entry.domain_attr->caps & (FI_LOCAL_COMM | FI_REMOTE_COMM)) | FI_SHARED_AV;
-  entry.caps = kTransmitCaps | kReceiveCaps | where;
+  const uint64_t passed = entry.rx_attr->caps & kPassed;
+  entry.caps = kTransmitCaps | kReceiveCaps | passed | where;
   entry.mode = entry.tx_attr->mode = entry.rx_attr->mode = 0;
   entry.handle = nullptr;
   entry.tx_attr->caps = kTransmitCaps;
-  entry.rx_attr->caps = kReceiveCaps;
+  entry.rx_attr->caps = kReceiveCaps | passed;
   // Which completions are reported is the layer's business.
   entry.tx_attr->op_flags = FI_COMPLETION | (entry.tx_attr->op_flags & sdk::kLevelFlags);
-  entry.rx_attr->op_flags = FI_COMPLETION;
+  entry.rx_attr->op_flags = FI_COMPLETION | (passed & FI_MULTI_RECV);
   entry.tx_attr->iov_limit = std::min(entry.tx_attr->iov_limit, sdk::kIovLimit);
   entry.rx_attr->iov_limit = std::min(entry.rx_attr->iov_limit, sdk::kIovLimit);
   entry.tx_attr->rma_iov_limit = 0;
