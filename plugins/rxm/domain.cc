@@ -3,66 +3,12 @@
 
 #include <sys/random.h>
 #include <weft/sdk/eq.h>
-#include <weft/sdk/inner_wait.h>
 #include <weft/sdk/persist.h>
-
-#include <algorithm>
 
 #include "plugins/rxm/endpoint.h"
 #include "plugins/rxm/region.h"
 
 namespace weft::rxm {
-
-// ---- counters that mirror those of the inner provider ----
-
-void Mirrors::add(sdk::Engine &engine, fid_cntr *inner, sdk::Cntr &outer) {
-  const bool first = mirrors_.empty();
-  mirrors_.push_back({inner, &outer, 0, 0});
-  if (!first) engine.remove_poller(*this);  // its descriptors are about to change
-  engine.add_poller(*this);
-}
-
-void Mirrors::remove(sdk::Engine &engine, fid_cntr *inner) {
-  engine.remove_poller(*this);
-  std::erase_if(mirrors_, [inner](const Mirror &m) { return m.inner == inner; });
-  fi_close(&inner->fid);
-  if (!mirrors_.empty()) engine.add_poller(*this);
-}
-
-void Mirrors::follow(Mirror &mirror) {
-  const uint64_t value = fi_cntr_read(mirror.inner), errors = fi_cntr_readerr(mirror.inner);
-  if (value != mirror.value) {
-    // The inner counter counts in the unit of the outer one (events or bytes).
-    const uint64_t n = value - mirror.value;
-    mirror.outer->add_events(n, n);
-  }
-  for (; mirror.errors < errors; ++mirror.errors) mirror.outer->add_error();
-  mirror.value = value;
-}
-
-void Mirrors::on_poll() {
-  for (Mirror &mirror : mirrors_) follow(mirror);
-}
-
-// The traffic that changes the counters also wakes threads that wait for completions. If no thread
-// does, the first few counters are enough to wait on: all share the inner domain's descriptors.
-constexpr size_t kStandIns = 4;
-
-int Mirrors::wait_fds(std::vector<int> &fds) {
-  for (size_t i = 0; i < std::min(mirrors_.size(), kStandIns); ++i)
-    if (const int rc = sdk::InnerWait(&mirrors_[i].inner->fid).add_to(fds); rc != 0) return rc;
-  return 0;
-}
-
-bool Mirrors::may_wait() {
-  struct fid *fids[kStandIns];
-  int count = 0;
-  for (size_t i = 0; i < std::min(mirrors_.size(), kStandIns); ++i)
-    fids[count++] = &mirrors_[i].inner->fid;
-  return fi_trywait(fabric_, fids, count) == 0;
-}
-
-// ---- the domain ----
 
 // Regions belong to the inner domain.
 Domain::Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner_info, void *context)
@@ -119,18 +65,6 @@ int Domain::register_inner(const iovec &memory, uint64_t access, sdk::InnerRegio
 void *Domain::inner_descriptor(void *desc) const {
   if (desc == nullptr || !inner_modes_.local_memory) return nullptr;
   return static_cast<const Region *>(desc)->inner_descriptor();
-}
-
-Result<fid_cntr *> Domain::open_inner_cntr() {
-  fi_cntr_attr attr{};
-  attr.events = FI_CNTR_EVENTS_COMP;
-  fid_cntr *cntr = nullptr;
-  const int rc = sdk::open_inner_wait([&](enum fi_wait_obj wait) {
-    attr.wait_obj = wait;
-    return fi_cntr_open(inner(), &attr, &cntr, nullptr);
-  });
-  if (rc != 0) return fail(-rc, "the inner provider has no counter");
-  return cntr;
 }
 
 ssize_t Domain::resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access,

@@ -20,6 +20,7 @@
 #include <weft/sdk/carrier.h>
 #include <weft/sdk/inner_modes.h>
 #include <weft/sdk/layer_domain.h>
+#include <weft/sdk/mirrors.h>
 
 #include <array>
 #include <mutex>
@@ -31,32 +32,6 @@
 namespace weft::rxm {
 
 class Region;
-
-// Copies events and errors from counters of the inner provider to counters of the application.
-class Mirrors final : public sdk::Poller {
- public:
-  explicit Mirrors(fid_fabric *fabric) : fabric_(fabric) {}
-  // Takes ownership of `inner`. Call with the engine's lock held.
-  void add(sdk::Engine &engine, fid_cntr *inner, sdk::Cntr &outer);
-  void follow_now() { on_poll(); }
-  // Closes `inner`.
-  void remove(sdk::Engine &engine, fid_cntr *inner);
-
-  void on_poll() override;
-  int wait_fds(std::vector<int> &fds) override;
-  bool may_wait() override;
-
- private:
-  struct Mirror {
-    fid_cntr *inner;
-    sdk::Cntr *outer;
-    uint64_t value, errors;
-  };
-  static void follow(Mirror &mirror);
-  fid_fabric *const fabric_;
-  std::vector<Mirror> mirrors_;
-};
-
 class Domain;
 class Endpoint;
 
@@ -90,7 +65,7 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
   std::mutex &lending() { return lending_; }
   // When this returns no lane uses a region that is no longer in the table.
   void wait_for_lanes();
-  Mirrors &mirrors() { return mirrors_; }
+  sdk::Mirrors &mirrors() { return mirrors_; }
   // A key that other processes cannot guess, for a region that rxm registers itself when
   // applications choose keys. It is as long as keys of the inner provider. False: the kernel gave
   // no random bytes.
@@ -101,8 +76,6 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
   const sdk::InnerModes &inner_modes() const { return inner_modes_; }
   // The inner descriptor for one of a Region; null for null, and where it is not wanted.
   void *inner_descriptor(void *desc) const;
-  // Opens a counter of the inner domain that counts completions.
-  Result<fid_cntr *> open_inner_cntr();
   // The local memory that an atomic of a peer of `endpoint` (its number) addresses: 1 iov, or
   // -FI_EACCES.
   ssize_t resolve(uint64_t key, uint64_t address, uint64_t length, uint64_t access, iovec *iov,
@@ -133,7 +106,7 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
   std::mutex lending_;
   std::vector<Domain *> lanes_;
   Domain *origin_ = nullptr;  // of a lane
-  Mirrors mirrors_;
+  sdk::Mirrors mirrors_;
 };
 
 }  // namespace weft::rxm

@@ -82,7 +82,7 @@ Result<void> Lower::count_remote(sdk::Cntr *remote_write, sdk::Cntr *remote_read
              {remote_read, remote_read_, FI_REMOTE_READ}};
   for (const auto &[outer, inner, access] : all) {
     if (outer == nullptr || inner != nullptr) continue;
-    WEFT_TRY(inner, domain_.open_inner_cntr());
+    WEFT_TRY(inner, sdk::Mirrors::open(domain_.inner()));
     domain_.mirrors().add(domain_.engine(), inner, *outer);
     for (Link *link : links_)
       if (const int rc = fi_ep_bind(link->ep, &inner->fid, access); rc != 0)

@@ -111,7 +111,7 @@ int Region::bind(struct fid *fid, uint64_t flags) {
     return -FI_EBUSY;
   for (const auto &[bit, bound] : {std::pair{FI_REMOTE_WRITE, &write_}, {FI_REMOTE_READ, &read_}}) {
     if (!(flags & bit)) continue;
-    auto inner = domain_.open_inner_cntr();
+    auto inner = sdk::Mirrors::open(domain_.inner());
     if (!inner) return -inner.error().code;
     if (const int rc = fi_mr_bind(inner_, &(*inner)->fid, bit); rc != 0) {
       fi_close(&(*inner)->fid);
