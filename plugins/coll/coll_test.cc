@@ -18,7 +18,8 @@ Options options_of_coll() {
 
 // Endpoints that are all in one group.
 struct Team {
-  explicit Team(size_t members) : net(members, options_of_coll()), groups(members) {
+  explicit Team(size_t members, const Options &options = options_of_coll())
+      : net(members, options), groups(members) {
     for (size_t i = 0; i < members; ++i) join(i, members);
     for (size_t i = 0; i < members; ++i) {
       fi_eq_entry entry{};
@@ -90,6 +91,31 @@ TEST(Coll, AGroupOfAGroupHasTheSameMembers) {
   }
   for (size_t i = 0; i < 3; ++i) must(fi_barrier(team.net[i].ep, fi_mc_addr(again[i]), &team));
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(team.net.wait(team.net[i].tx_cq).err, 0);
+}
+
+// Counters, remote data and groups use the same queue beneath.
+TEST(Coll, AccessesAndGroupsGoOnTogether) {
+  Options options = options_of_coll();
+  options.caps |= FI_RMA | FI_RMA_EVENT;
+  Team team(2, options);
+  std::vector<uint64_t> window(1), out{7}, sums(2), ones{1};
+  fid_mr *const region = team.net[1].expose(window.data(), sizeof window[0], FI_REMOTE_WRITE, 1);
+  for (size_t i = 0; i < 2; ++i)
+    must(fi_allreduce(team.net[i].ep, ones.data(), 1, nullptr, &sums[i], nullptr, team.at(i),
+                      FI_UINT64, FI_SUM, 0, &sums[i]));
+  must(fi_writedata(team.net[0].ep, out.data(), sizeof out[0], nullptr, 99, team.net.at(0, 1),
+                    team.net[1].base_of(window.data()), fi_mr_key(region), &out));
+  for (size_t i = 0; i < 2; ++i) {
+    const Completion done = team.net.wait(team.net[0].tx_cq);
+    EXPECT_EQ(done.err, 0);
+    EXPECT_TRUE(done.context == &out || done.context == &sums[0]);
+  }
+  EXPECT_EQ(team.net.wait(team.net[1].tx_cq).context, &sums[1]);
+  const Completion written = team.net.wait(team.net[1].receive_cq());
+  EXPECT_EQ(written.data, 99u);
+  EXPECT_TRUE(written.flags & FI_REMOTE_WRITE);
+  EXPECT_EQ(window, out);
+  EXPECT_EQ(sums, std::vector<uint64_t>(2, 2));
 }
 
 TEST(Coll, AnEndpointWithGroupsIsBusy) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Domain: the domain of the layer, above the one that carries its messages.
+// Domain: the domain of the layer, above the one that carries its messages and has its memory
+// regions.
 //
 // Example:
 //    // The longest message that a member sends another.
@@ -12,7 +13,10 @@
 #define WEFT_PLUGINS_COLL_DOMAIN_H
 
 #include <weft/sdk/layer_domain.h>
+#include <weft/sdk/memory.h>
+#include <weft/sdk/mirrors.h>
 
+#include <unordered_map>
 #include <utility>
 
 #include "plugins/coll/fabric.h"
@@ -25,24 +29,60 @@ class Endpoint;
 int query_collective(enum fi_collective_op coll, struct fi_collective_attr *attr, uint64_t flags,
                      uint64_t longest);
 
-class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint> {
+class Domain;
+
+// Regions are those of the domain beneath (region.h).
+class BeneathMemory final : public sdk::Memory {
+ public:
+  explicit BeneathMemory(Domain &domain) : domain_(domain) {}
+  Result<fid_mr *> open(const fi_mr_attr &attr, uint64_t flags) override;
+
+ private:
+  Domain &domain_;
+};
+
+class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::DomainCore> {
  public:
   static Result<Domain *> open(Fabric &fabric, const fi_info &info, void *context) {
     WEFT_TRY(sdk::InfoList inner, fabric.layer().inner_info(info));
+    // What the application does by itself, whether it was demanded or not.
+    inner.front()->domain_attr->mr_mode |= registration_bits(info.domain_attr->mr_mode);
     return start(new Domain(fabric, info, std::move(inner), context), info);
   }
-  sdk::AtomicLimits atomic_limits() const { return {}; }
+  int query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,
+                   uint64_t flags) {
+    return fi_query_atomic(inner(), datatype, op, attr, flags);
+  }
   int srx_ctx(struct fi_rx_attr *, struct fid_ep **, void *) { return -FI_ENOSYS; }
   int query_collective(enum fi_collective_op coll, struct fi_collective_attr *attr,
                        uint64_t flags) {
     return coll::query_collective(coll, attr, flags, inner_info().ep_attr->max_msg_size);
   }
 
+  // ---- with the engine's lock held ----
+  sdk::Mirrors &mirrors() { return mirrors_; }
+  // FI_MR_ENDPOINT: regions are bound to the endpoint beneath that of the application. By its
+  // number; null: it is gone.
+  bool endpoint_needed() const { return endpoint_needed_; }
+  void note_endpoint(uint64_t number, fid_ep *beneath) { endpoints_[number] = beneath; }
+  void forget_endpoint(uint64_t number) { endpoints_.erase(number); }
+  fid_ep *endpoint_beneath(uint64_t number) const {
+    const auto found = endpoints_.find(number);
+    return found != endpoints_.end() ? found->second : nullptr;
+  }
+
  private:
   friend LayerDomain;
   Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner, void *context)
-      : LayerDomain(fabric, {.iov_limit = 1}, info, std::move(inner), context) {}
+      : LayerDomain(fabric, {}, info, std::move(inner), context, memory_),
+        endpoint_needed_((registration_bits(info.domain_attr->mr_mode) & FI_MR_ENDPOINT) != 0),
+        mirrors_(fabric.inner()) {}
   ~Domain() = default;
+
+  BeneathMemory memory_{*this};
+  const bool endpoint_needed_;
+  sdk::Mirrors mirrors_;
+  std::unordered_map<uint64_t, fid_ep *> endpoints_;
 };
 
 }  // namespace weft::coll

@@ -4,9 +4,11 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_tagged.h>
 #include <weft/sdk/log.h>
+#include <weft/sdk/traffic_class.h>
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <utility>
 
 namespace weft::coll {
@@ -20,13 +22,21 @@ bool takes_claimed(uint64_t flags) {
   return (flags & (FI_PEEK | FI_CLAIM)) == FI_CLAIM;
 }
 
+// Bytes of an atomic operation beneath; 0: it has none.
+size_t atomic_size_over(Domain &domain) {
+  fi_atomic_attr attr{};
+  if (fi_query_atomic(domain.inner(), FI_UINT8, FI_ATOMIC_WRITE, &attr, 0) != 0) return 0;
+  return attr.count;
+}
+
 sdk::EndpointLimits limits_over(Domain &domain) {
   const fi_info &inner = domain.inner_info();
   const Options &options = domain.fabric().layer().options();
   return {.tx_size = options.tx_size,
           .rx_size = options.rx_size,
           .inject_size = inner.tx_attr->inject_size,
-          .max_msg_size = inner.ep_attr->max_msg_size};
+          .max_msg_size = inner.ep_attr->max_msg_size,
+          .atomic_size = atomic_size_over(domain)};
 }
 
 fi_msg untagged(const fi_msg_tagged &msg) {
@@ -51,18 +61,26 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
       rx_(info),
       send_vectors_(std::min(domain.inner_info().tx_attr->iov_limit, sdk::kIovLimit)),
       receive_vectors_(std::min(domain.inner_info().rx_attr->iov_limit, sdk::kIovLimit)),
+      remote_vectors_(std::min(domain.inner_info().tx_attr->rma_iov_limit, sdk::kIovLimit)),
       inject_beneath_(domain.inner_info().tx_attr->inject_size),
       sends_(limits().tx_size),
       receives_(limits().rx_size),
+      accesses_(limits().tx_size),
       collectives_(*this, domain.fabric(), domain.engine(), tx_) {
   sdk::fill_tables(*this);
 }
 
 Endpoint::~Endpoint() {
+  {
+    const sdk::Guard guard(lock());
+    domain_.forget_endpoint(number());
+  }
   for (struct fid *fid :
        {inner_ != nullptr ? &inner_->fid : nullptr, cq_ != nullptr ? &cq_->fid : nullptr,
         peers_ != nullptr ? &peers_->fid : nullptr})
     if (fid != nullptr) fi_close(fid);
+  const sdk::Guard guard(lock());
+  forget_remote();
 }
 
 Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *context) {
@@ -75,6 +93,15 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
 
 Result<void> Endpoint::open_inner(const fi_info &info) {
   fi_info below = domain_.inner_info();  // not a deep copy: fi_endpoint only reads it
+  fi_tx_attr tx = *below.tx_attr;
+  fi_ep_attr ep = *below.ep_attr;
+  tx.tclass = sdk::endpoint_class(info, domain_.fabric().api_version());
+  if (info.ep_attr != nullptr && info.ep_attr->auth_key != nullptr) {
+    ep.auth_key = info.ep_attr->auth_key;
+    ep.auth_key_size = info.ep_attr->auth_key_size;
+  }
+  below.tx_attr = &tx;
+  below.ep_attr = &ep;
   if (info.src_addr != nullptr) {
     below.src_addr = info.src_addr;
     below.src_addrlen = info.src_addrlen;
@@ -93,11 +120,14 @@ Result<void> Endpoint::open_inner(const fi_info &info) {
   if (rc != 0)
     return fail(-rc, "coll: the provider beneath has no endpoint for it: see its log lines");
   wait_ = sdk::InnerWait(&cq_->fid);
+  const sdk::Guard guard(lock());
+  domain_.note_endpoint(number(), inner_);
   return {};
 }
 
 Result<void> Endpoint::enable() {
   WEFT_CHECK(check_bindings(false));
+  WEFT_CHECK(count_remote());
   if (const int rc = fi_enable(inner_); rc != 0)
     return fail(-rc, "coll: fi_enable of the endpoint beneath: see the log lines before");
   const bool tells_sources = (caps() & FI_SOURCE) != 0;
@@ -110,6 +140,7 @@ Result<void> Endpoint::enable() {
 
 int Endpoint::control(int command, void *arg) {
   if (command == FI_ALIAS) return sdk::Alias<Endpoint>::open(*this, arg);
+  if (command == sdk::kQueueDeferred) return queue_deferred(arg);
   if (command != FI_ENABLE) return control_flags(command, arg, kSendFlags);
   const sdk::Guard guard(lock());
   if (enabled()) return 0;
@@ -179,7 +210,7 @@ ssize_t Endpoint::start(const sdk::SendRequest &request) {
   if (request.tagged && is_ours(request.tag)) return -FI_EINVAL;
   Message *const message = take(sends_, request);
   if (message == nullptr) return -FI_EAGAIN;
-  message->flags = FI_SEND | (request.tagged ? FI_TAGGED : FI_MSG);
+  message->flags = sdk::completion_flags(request);
   message->length = request.length;
   message->report = request.report;
   void *none[sdk::kIovLimit] = {};  // the provider beneath wants no descriptors
@@ -200,7 +231,8 @@ ssize_t Endpoint::start(const sdk::SendRequest &request) {
 
 // Whatever bits a receive ignores, it takes no message of a group.
 ssize_t Endpoint::start(const sdk::RecvRequest &request) {
-  if (request.flags & ~(FI_COMPLETION | FI_MORE | FI_MULTI_RECV | kLooks)) return -FI_EBADFLAGS;
+  if (request.flags & ~(FI_COMPLETION | FI_MORE | FI_MULTI_RECV | kLooks | sdk::kDeferred))
+    return -FI_EBADFLAGS;
   const uint64_t multi = request.flags & FI_MULTI_RECV;
   if (multi != 0 && !(caps() & FI_MULTI_RECV)) return -FI_EBADFLAGS;
   if (request.count > receive_vectors_ || (request.count != 0 && request.iov == nullptr))
@@ -216,7 +248,7 @@ ssize_t Endpoint::start(const sdk::RecvRequest &request) {
   const uint64_t looks = request.flags & kLooks;
   const bool had_claimed = std::exchange(message->has_claimed, false);
   message->looks = looks;
-  message->flags = FI_RECV | (request.tagged ? FI_TAGGED : FI_MSG);
+  message->flags = sdk::completion_flags(request);
   message->report = rx_.reports(request.flags);
   void *none[sdk::kIovLimit] = {};  // the provider beneath wants no descriptors
   const fi_msg_tagged msg{.msg_iov = message->iov,
@@ -240,12 +272,21 @@ ssize_t Endpoint::start(const sdk::RecvRequest &request) {
 }
 
 ssize_t Endpoint::cancel(void *context) {
+  if (context == nullptr) return -FI_ENOENT;
+  const ssize_t rc = cancel_posted(context);
+  return rc != -FI_ENOENT ? rc : cancel_deferred(context);
+}
+
+ssize_t Endpoint::cancel_posted(const void *context) {
   const sdk::Guard guard(lock());
   ssize_t rc = -FI_ENOENT;
-  if (context == nullptr) return rc;
   receives_.visit([&](Message &message) {
-    if (rc != 0 && message.busy && message.context == context)
-      rc = fi_cancel(&inner_->fid, static_cast<Posted *>(&message));
+    if (rc != -FI_ENOENT || !message.busy) return;
+    const void *const given =
+        message.flags & sdk::kDeferred
+            ? static_cast<const sdk::Deferred *>(message.context)->origin().context
+            : message.context;
+    if (given == context) rc = fi_cancel(&inner_->fid, static_cast<Posted *>(&message));
   });
   return rc;
 }
@@ -280,9 +321,13 @@ bool Endpoint::may_wait() {
 }
 
 void Endpoint::on_done(const fi_cq_tagged_entry &entry, fi_addr_t source) {
+  if (entry.op_context == nullptr)
+    return rx_.report_remote_write(entry.len, entry.data, reported(source),
+                                   (entry.flags & FI_ATOMIC) != 0);
   Posted &posted = *static_cast<Posted *>(entry.op_context);
-  if (posted.kind != Posted::kMessage)
+  if (posted.kind >= Posted::kFlight)
     return collectives_.on_done(static_cast<Wire &>(posted), 0, entry.len);
+  if (posted.kind == Posted::kAccess) return end_access(static_cast<Access &>(posted), 0);
   Message &message = static_cast<Message &>(posted);
   if (message.flags & FI_SEND) {
     tx_.succeed(message.context, message.flags, message.length, message.report);
@@ -296,14 +341,23 @@ void Endpoint::end_receive(Message &message) {
   give(receives_, message);
 }
 
+// Of deferred work, those that it names (deferred.h).
+Endpoint::Told Endpoint::told_of(Message &message) {
+  if (!(message.flags & sdk::kDeferred)) return {message.context, rx_.cntr, message.report};
+  const sdk::Deferred::Origin work = sdk::DeferredQueue::end(message.context);
+  message.flags &= ~sdk::kDeferred;
+  return {work.context, work.completion, work.report};
+}
+
 // Who only looks has received nothing, so it is not counted; nor is the end of a multi-receive that
 // comes without a message.
 void Endpoint::report_receive(Message &message, const fi_cq_tagged_entry &entry, fi_addr_t source) {
   const bool has_message = !message.is_multi || (entry.flags & FI_RECV) != 0;
   const bool receives = has_message && (message.looks & (FI_PEEK | FI_DISCARD)) == 0;
-  if (receives && rx_.cntr != nullptr) rx_.cntr->add_events(1, entry.len);
-  if ((message.report || !has_message) && rx_.cq != nullptr)
-    rx_.cq->push({.context = message.context,
+  const Told told = told_of(message);
+  if (receives && told.cntr != nullptr) told.cntr->add_events(1, entry.len);
+  if ((told.report || !has_message) && rx_.cq != nullptr)
+    rx_.cq->push({.context = told.context,
                   .flags = (has_message ? message.flags : 0) |
                            (entry.flags & (FI_REMOTE_CQ_DATA | FI_MULTI_RECV)),
                   .len = entry.len,
@@ -324,8 +378,10 @@ bool Endpoint::on_error() {
   if (fi_cq_readerr(cq_, &entry, 0) != 1) return false;
   if (entry.op_context == nullptr) return true;
   Posted &posted = *static_cast<Posted *>(entry.op_context);
-  if (posted.kind != Posted::kMessage)
+  if (posted.kind >= Posted::kFlight)
     collectives_.on_done(static_cast<Wire &>(posted), entry.err, entry.len);
+  else if (posted.kind == Posted::kAccess)
+    end_access(static_cast<Access &>(posted), entry.err);
   else
     fail_message(static_cast<Message &>(posted), entry);
   return true;
@@ -340,16 +396,26 @@ void Endpoint::fail_message(Message &message, const fi_cq_err_entry &entry) {
                 .err = entry.err});
     return give(sends_, message);
   }
-  if (message.looks == 0 && rx_.cntr != nullptr) rx_.cntr->add_error();
+  const Told told = told_of(message);
+  // FI_SOURCE_ERR: received, from somebody who is not in the address vector.
+  const std::string stranger(static_cast<const char *>(entry.err_data),
+                             entry.err == FI_EADDRNOTAVAIL ? entry.err_data_size : 0);
+  if (message.looks == 0 && told.cntr != nullptr) {
+    if (stranger.empty())
+      told.cntr->add_error();
+    else
+      told.cntr->add_events(1, entry.len);
+  }
   if (rx_.cq != nullptr)
-    rx_.cq->push_error({.context = message.context,
+    rx_.cq->push_error({.context = told.context,
                         .flags = message.flags | (entry.flags & FI_MULTI_RECV),
                         .len = entry.len,
                         .buf = entry.buf,
                         .data = entry.data,
                         .tag = entry.tag,
                         .olen = entry.olen,
-                        .err = entry.err});
+                        .err = entry.err,
+                        .err_data = stranger});
   // One message of a multi-receive may fail, and the receive go on.
   if (!message.is_multi || (entry.flags & FI_MULTI_RECV) || entry.err == FI_ECANCELED)
     end_receive(message);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Endpoint: an endpoint of the layer. Messages of the application go through the endpoint beneath
-// as they are; those of its groups have tags of their own (group/packet.h).
+// Endpoint: an endpoint of the layer. What the application starts goes through the endpoint beneath
+// as it is; messages of its groups have tags of their own (group/packet.h).
 //
 // Example:
 //    // Whether a tag is one that applications may use.
@@ -36,7 +36,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
                        private sdk::Poller {
  public:
   static constexpr uint64_t kSendFlags =
-      FI_COMPLETION | FI_INJECT | FI_MORE | FI_REMOTE_CQ_DATA | sdk::kLevelFlags;
+      FI_COMPLETION | FI_INJECT | FI_MORE | FI_REMOTE_CQ_DATA | FI_FENCE | sdk::kLevelFlags;
 
   static Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context);
   Endpoint(Domain &domain, const fi_info &info, void *context);
@@ -54,11 +54,11 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   // ---- for TransferOps, with the lock of the domain held ----
   ssize_t start(const sdk::SendRequest &request);
   ssize_t start(const sdk::RecvRequest &request);
-  ssize_t start(const sdk::RmaRequest &) { return -FI_EOPNOTSUPP; }
-  ssize_t start(const sdk::AtomicRequest &) { return -FI_EOPNOTSUPP; }
+  ssize_t start(const sdk::RmaRequest &request);
+  ssize_t start(const sdk::AtomicRequest &request);
 
   // ---- fi_ops ----
-  int bind(struct fid *fid, uint64_t flags) { return bind_object(fid, flags); }
+  int bind(struct fid *fid, uint64_t flags);
   int control(int command, void *arg);
   int close();
 
@@ -78,6 +78,16 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   }
   ssize_t tx_size_left() { return left(sends_); }
   ssize_t rx_size_left() { return left(receives_); }
+  // ---- fi_ops_atomic ----
+  int atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count) {
+    return fi_atomicvalid(inner_, datatype, op, count);
+  }
+  int fetch_atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count) {
+    return fi_fetch_atomicvalid(inner_, datatype, op, count);
+  }
+  int compare_atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count) {
+    return fi_compare_atomicvalid(inner_, datatype, op, count);
+  }
 
   // ---- for CollectiveOps ----
   static constexpr uint64_t kCollectiveSets = sdk::AvSet::kCollectives;
@@ -103,8 +113,26 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   ssize_t left(const sdk::Pool<Message> &pool);
   Message *place_of(const sdk::RecvRequest &request);
   void report_receive(Message &message, const fi_cq_tagged_entry &entry, fi_addr_t source);
-  bool may_read() const { return multi_receives_ == 0 || !rx_.is_full(); }
+  bool may_read() const {
+    return (multi_receives_ == 0 && !(caps() & FI_REMOTE_WRITE)) || !rx_.is_full();
+  }
   void end_receive(Message &message);
+  // Who gets to know of the end of a receive.
+  struct Told {
+    void *context;
+    sdk::Cntr *cntr;
+    bool report;
+  };
+  Told told_of(Message &message);
+  ssize_t cancel_posted(const void *context);
+
+  // accesses.cc
+  template <class Request>
+  Access *take_access(const Request &request, fi_addr_t &dest, ssize_t &rc);
+  ssize_t started(Access &access, ssize_t rc);
+  void end_access(Access &access, int err);
+  Result<void> count_remote();
+  void forget_remote();
 
   // sdk::Poller: the queue beneath
   void on_poll() override;
@@ -123,11 +151,13 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Domain &domain_;
   sdk::TxContext tx_;
   sdk::RxContext rx_;
-  const size_t send_vectors_, receive_vectors_, inject_beneath_;
+  const size_t send_vectors_, receive_vectors_, remote_vectors_, inject_beneath_;
   sdk::Pool<Message> sends_, receives_;
+  sdk::Pool<Access> accesses_;
   fid_ep *inner_ = nullptr;
   fid_cq *cq_ = nullptr;
   fid_av *peers_ = nullptr;
+  fid_cntr *remote_write_ = nullptr, *remote_read_ = nullptr;  // of peers' accesses
   std::vector<Name> names_;  // in peers_, by index of the application's vector
   // FI_SOURCE: the way back. All entries are in peers_ then.
   std::unordered_map<fi_addr_t, uint32_t> indices_;

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Posted: the context of each call to the endpoint beneath: a message of the application's, or one
-// of a group (Wire).
+// Posted: the context of each call to the endpoint beneath: a message or an access to remote memory
+// of the application's, or a message of a group (Wire).
 //
 // Example:
-//    inline bool is_of_a_group(const Posted &posted) { return posted.kind != Posted::kMessage; }
+//    inline bool is_of_a_group(const Posted &posted) { return posted.kind >= Posted::kFlight; }
 //
 // `inner` comes first: a provider that wants FI_CONTEXT writes there. Not for what is done with it.
 #ifndef WEFT_PLUGINS_COLL_POSTED_H
 #define WEFT_PLUGINS_COLL_POSTED_H
 
 #include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_rma.h>
 #include <sys/uio.h>
 #include <weft/sdk/iov.h>
 
@@ -21,7 +23,7 @@
 namespace weft::coll {
 
 struct Posted {
-  enum Kind : uint8_t { kMessage, kFlight, kPacketIn, kPacketOut };
+  enum Kind : uint8_t { kMessage, kAccess, kFlight, kPacketIn, kPacketOut };
   fi_context2 inner;
   Kind kind = kMessage;
 };
@@ -36,6 +38,24 @@ struct Message : Posted {
   bool report = false, busy = false;
   bool is_multi = false;     // FI_MULTI_RECV: it takes several messages
   bool has_claimed = false;  // a message, which the next receive with its context gets
+};
+
+// A remote access or an atomic operation of the application. The vectors stay for as long as the
+// provider beneath may want them (FI_ASYNC_IOV).
+struct Access : Posted {
+  union {
+    iovec iov[sdk::kIovLimit];
+    fi_ioc operands[sdk::kIovLimit];
+  };
+  union {
+    fi_rma_iov rma[sdk::kIovLimit];
+    fi_rma_ioc rma_atomic[sdk::kIovLimit];
+  };
+  fi_ioc compares[sdk::kIovLimit], results[sdk::kIovLimit];
+  void *context = nullptr;
+  uint64_t flags = 0;  // of the completion
+  uint64_t length = 0;
+  bool report = false;
 };
 
 struct Wire : Posted {

@@ -21,6 +21,10 @@
 
 namespace weft::coll {
 
+// What an application does of registration (fi_mr.3) that the layer passes on. The old words stand
+// for some of it.
+int registration_bits(int mr_mode);
+
 class CollLayer {
  public:
   static constexpr sdk::UnitInfo info{.name = "coll",
@@ -51,6 +55,7 @@ class CollLayer {
       : instance_(instance), inner_(inner), choice_(std::move(choice)), options_(options) {}
   Result<sdk::InfoList> hints(const fi_info *outer) const;
   void offer(fi_info &entry, const sdk::GetinfoQuery &query) const;
+  static void offer_domain(fi_domain_attr &domain, const sdk::GetinfoQuery &query);
 
   const weft_instance *instance_;
   const sdk::Inner inner_;
