@@ -77,7 +77,8 @@ Choice::Choice()
           {FI_REDUCE, Algorithm::kRabenseifner},
           {FI_SCATTER, Algorithm::kBinomial},
           {FI_GATHER, Algorithm::kBinomial},
-      } {}
+      },
+      hash_(hash_of_lines()) {}
 
 Result<Choice::Rule> Choice::parse(const std::string &item) {
   constexpr const char *kForm = "COLLECTIVE[:BYTES[:MEMBERS]]=ALGORITHM, as in allreduce:4K=ring";
@@ -112,6 +113,7 @@ Result<Choice> Choice::with(std::span<const std::string> items) {
     wanted.push_back(rule);
   }
   choice.rules_.insert(choice.rules_.begin(), wanted.begin(), wanted.end());
+  choice.hash_ = choice.hash_of_lines();
   return choice;
 }
 
@@ -134,7 +136,7 @@ std::vector<std::string> Choice::lines() const {
   return lines;
 }
 
-uint64_t Choice::hash() const {
+uint64_t Choice::hash_of_lines() const {
   uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
   for (const std::string &line : lines())
     for (const char c : line + "\n") hash = (hash ^ uint8_t(c)) * 0x100000001b3;

@@ -36,7 +36,7 @@ class Choice {
   void choose(Task &task) const;
   // A line for each row, in the form of `items`.
   std::vector<std::string> lines() const;
-  uint64_t hash() const;
+  uint64_t hash() const { return hash_; }
 
  private:
   static constexpr uint64_t kAny = UINT64_MAX;
@@ -46,8 +46,10 @@ class Choice {
     uint64_t bytes = kAny, members = kAny;  // at most
   };
   static Result<Rule> parse(const std::string &item);
+  uint64_t hash_of_lines() const;
 
   std::vector<Rule> rules_;
+  uint64_t hash_;  // a group compares it once per member
 };
 
 }  // namespace weft::coll
