@@ -58,7 +58,9 @@ void Core::ask_owner(Connection &c) {
 
 // Our request is accepted although the requester's crossed it. Either the owner accepted it, and
 // the requester lied. Or an earlier process accepted it and died, and the requester is the owner:
-// then this link ends within kDoubtNs.
+// then this link ends within kDoubtNs. If a network that failed meanwhile keeps that end from us, the
+// owner's link is closed, and what was under way on it fails. The owner connects again, and is
+// accepted when the dead link is found out.
 void Core::doubt(Connection &attempt) {
   attempt.accepted_ = true;
   if (!std::exchange(attempt.contested_, true)) contested_.push_back(&attempt);

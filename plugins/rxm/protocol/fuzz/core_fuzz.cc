@@ -75,7 +75,8 @@ class Play {
     settle();
   }
   // The honest peer dies; the next call starts it again at the same address. `silent`: its death is
-  // not reported.
+  // not reported to who is connected. While the endpoint connects it is: else the endpoint may take
+  // the dead link for that of the owner (Core::doubt), and end that of the next process.
   void restart_honest(bool silent) {
     if (honest_ == nullptr) return start_honest();
     std::vector<Link *> ends;
@@ -86,8 +87,8 @@ class Play {
     honest_.reset();
     endpoint_->restarted = true;
     endpoint_->promised = SIZE_MAX;
-    if (silent) return;
-    for (Link *link : ends) end_link(*link, false);
+    for (Link *link : ends)
+      if (!silent || link->other->owner->state() != State::kConnected) end_link(*link, false);
   }
   // A message between the endpoint and the honest peer, with its receive.
   void talk(Side &from, size_t length, uint8_t how) {
