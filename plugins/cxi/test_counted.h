@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What tests of cxi over the C API share: options, and what a NIC counts of its own.
+// What tests of cxi over the C API share: options, the setting that they run under, and what a NIC
+// counts of its own.
 //
 // Example:
 //    // How many long messages have reached the NIC of an application since it was asked last.
@@ -13,7 +14,9 @@
 
 #include <rdma/fi_cxi_ext.h>
 
+#include <cstdlib>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "tests/conformance/rdm_harness.h"
@@ -29,6 +32,15 @@ inline Options with(uint64_t caps) {
   Options options;
   options.caps |= caps;
   return options;
+}
+
+// What the environment asks for, under which ctest runs the programs again.
+inline bool is_over_libcxi() {
+  return std::getenv("FI_CXI_LIBCXI") != nullptr;
+}
+inline bool software_matches() {
+  const char *const mode = std::getenv("FI_CXI_RX_MATCH_MODE");
+  return mode != nullptr && std::string_view(mode) == "software";
 }
 
 // The counters of a NIC, since this was made or told.
