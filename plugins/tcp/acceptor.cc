@@ -15,6 +15,7 @@ namespace weft::tcp {
 namespace {
 
 constexpr int kAcceptsPerTurn = 64;
+constexpr uint64_t kLongestPause = 8;
 constexpr uint64_t kAcceptPauseNs = 100'000'000;  // after running out of descriptors
 
 }  // namespace
@@ -78,7 +79,8 @@ void Acceptor::on_event(uint32_t) {
   if (pause_ns_ != 0) {
     const uint64_t now = sdk::now_ns();
     if (now < next_look_) return;
-    next_look_ = now + pause_ns_;
+    next_look_ = now + next_pause_ns_;
+    next_pause_ns_ = std::min(2 * next_pause_ns_, kLongestPause * pause_ns_);
   }
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     if (!has_room()) return hold();
@@ -91,6 +93,7 @@ void Acceptor::on_event(uint32_t) {
       return accept_failed(error);
     }
     failure_told_ = false;
+    next_pause_ns_ = pause_ns_;
     apply_settings(fd, settings_);
     apply_peer_settings(fd, settings_);
     strangers_.emplace_back(*this, fd);

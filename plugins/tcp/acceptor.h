@@ -57,7 +57,8 @@ class Acceptor final : public sdk::Handler {
   };
 
   // `pause_ns`: at least so long between two looks for connections. An application that spins would
-  // pay for a system call each time, and a new connection can wait for microseconds.
+  // pay for a system call each time, and a new connection can wait for microseconds. While none
+  // comes, the pause grows up to kLongestPause times that.
   Acceptor(const weft_instance *instance, sdk::Engine &engine, const Settings &settings,
            Counters &counters, Client &client, uint64_t pause_ns)
       : instance_(instance),
@@ -65,7 +66,8 @@ class Acceptor final : public sdk::Handler {
         settings_(settings),
         counters_(counters),
         client_(client),
-        pause_ns_(pause_ns) {}
+        pause_ns_(pause_ns),
+        next_pause_ns_(pause_ns) {}
   ~Acceptor() { close(); }
 
   // Strangers must prove that they have the key. Call it before listen().
@@ -126,6 +128,7 @@ class Acceptor final : public sdk::Handler {
   Counters &counters_;
   Client &client_;
   const uint64_t pause_ns_;
+  uint64_t next_pause_ns_;
   Keys keys_;
   uint8_t dscp_ = 0;
   uint64_t next_look_ = 0;
