@@ -92,8 +92,9 @@ void SoftPortal::set_state(PortalState state, uint32_t drops) {
     event.rc = Rc::kNoMatch;
     event.state = state_;
   } else {
+    // One that is disabled already goes on counting: its senders are telling how many it dropped.
+    if (state_ != PortalState::kDisabled || state != PortalState::kDisabled) drops_ = 0;
     state_ = state;
-    drops_ = 0;
     appends_ = state == PortalState::kSoftwareManaged ? Rc::kPtlteSwManaged : Rc::kOk;
   }
   post(event);

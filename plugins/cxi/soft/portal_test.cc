@@ -126,6 +126,9 @@ TEST(Portal, WithFlowControlItDisablesThePortal) {
   EXPECT_EQ(inbox.portal.status().drops, 1u);
   EXPECT_EQ(inbox.send("x"), Rc::kPtDisabled);
   EXPECT_EQ(inbox.portal.status().drops, 2u);
+  // A command to disable it, which was on its way, is not the end of counting.
+  inbox.portal.set_state(PortalState::kDisabled, 0);
+  EXPECT_EQ(inbox.portal.status().drops, 2u);
 }
 
 TEST(Portal, WhatComesTooEarlyWaitsForItsReceive) {
