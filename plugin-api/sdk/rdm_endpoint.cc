@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
+#include <weft/sdk/buffered.h>
 #include <weft/sdk/options.h>
 #include <weft/sdk/rdm_endpoint.h>
+
+#include "buffered_receives.h"
 
 namespace weft::sdk {
 
@@ -13,8 +16,14 @@ RdmEndpoint::RdmEndpoint(DomainContext &domain, ReceiverSink &sink, const fi_inf
                        .source = (info.caps & FI_SOURCE) != 0,
                        .source_err = (info.caps & FI_SOURCE_ERR) != 0,
                        .descriptors = domain.keeps_descriptors,
-                       .keeps = domain.keeps_receives}) {
+                       .keeps = domain.keeps_receives,
+                       .buffered = limits.may_buffer && is_buffered(info, domain.api_version),
+                       .devices = domain.devices}) {
   receiver_.take_flags(info);
+}
+
+void RdmEndpoint::name_endpoint(fid_ep *ep) {
+  if (receiver_.buffered() != nullptr) receiver_.buffered()->set_endpoint(ep);
 }
 
 int RdmEndpoint::bind_object(struct fid *fid, uint64_t flags) {
@@ -26,6 +35,7 @@ int RdmEndpoint::bind_object(struct fid *fid, uint64_t flags) {
   if (srx == nullptr) return -FI_EINVAL;  // of another domain, or for connected endpoints
   if (flags != 0) return -FI_EBADFLAGS;
   if (shared_ != nullptr) return -FI_EBUSY;
+  if (receiver_.buffered() != nullptr) return -FI_EOPNOTSUPP;
   // The context must have the capabilities of the endpoint (fi_endpoint.3).
   if ((caps() & (FI_MSG | FI_TAGGED)) & ~srx->caps()) return -FI_EINVAL;
   hold(srx->users);
@@ -56,17 +66,30 @@ ssize_t RdmEndpoint::cancel(void *context) {
 }
 
 int RdmEndpoint::getopt(int level, int name, void *value, size_t *length) {
-  if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV)
-    return get_limit(level, name, value, length);
+  if (level != FI_OPT_ENDPOINT) return get_limit(level, name, value, length);
   Guard guard(lock());
-  return get_option(receiver_.min_multi_recv(), value, length);
+  const BufferedReceives *const buffered = receiver_.buffered();
+  if (name == FI_OPT_MIN_MULTI_RECV) return get_option(receiver_.min_multi_recv(), value, length);
+  if (name == FI_OPT_BUFFERED_LIMIT && buffered != nullptr)
+    return get_option(buffered->limit(), value, length);
+  if (name == FI_OPT_BUFFERED_MIN && buffered != nullptr)
+    return get_option(buffered->min(), value, length);
+  return get_limit(level, name, value, length);
 }
 
 int RdmEndpoint::setopt(int level, int name, const void *value, size_t length) {
   Guard guard(lock());
-  if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV)
-    return set_hmem_option(level, name, value, length);
-  return set_option(receiver_.min_multi_recv(), value, length);
+  if (level == FI_OPT_ENDPOINT && name == FI_OPT_MIN_MULTI_RECV)
+    return set_option(receiver_.min_multi_recv(), value, length);
+  if (level == FI_OPT_ENDPOINT && receiver_.buffered() != nullptr &&
+      (name == FI_OPT_BUFFERED_LIMIT || name == FI_OPT_BUFFERED_MIN)) {
+    size_t bytes = 0;
+    if (const int rc = set_option(bytes, value, length); rc != 0) return rc;
+    if (enabled()) return -FI_EOPBADSTATE;
+    return name == FI_OPT_BUFFERED_LIMIT ? receiver_.buffered()->set_limit(bytes)
+                                         : receiver_.buffered()->set_min(bytes);
+  }
+  return set_hmem_option(level, name, value, length);
 }
 
 ssize_t RdmEndpoint::rx_size_left() {

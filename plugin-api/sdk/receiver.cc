@@ -9,6 +9,7 @@
 #include <new>
 #include <utility>
 
+#include "buffered_receives.h"
 #include "imported_receives.h"
 
 namespace weft::sdk {
@@ -48,7 +49,11 @@ const void *context_of(const Receive &r) {
 }  // namespace
 
 Receiver::Receiver(ReceiverSink &sink, const ReceiverSettings &settings)
-    : sink_(&sink), settings_(settings), own_(settings.size) {}
+    : sink_(&sink), settings_(settings), own_(settings.size) {
+  if (!settings.buffered) return;
+  buffered_ = std::make_unique<BufferedReceives>(*this, settings);
+  queues_ = &buffered_->queues();
+}
 
 Receiver::Receiver(const ReceiverSettings &settings)
     : sink_(nullptr), settings_(settings), own_(settings.size) {}
@@ -70,6 +75,7 @@ void Receiver::share(Receiver &context) {
 
 void Receiver::leave() {
   forget_filling();
+  if (buffered_ != nullptr) return buffered_->stop();
   if (!shares()) return;
   const auto give_up = [this](Receive &r) {
     if (r.taker_ == this) complete(r, {.tagged = r.tagged}, 0, FI_ECANCELED);
@@ -138,15 +144,20 @@ bool Receiver::keep_descriptors(Receive &r, const RecvRequest &q) {
   return true;
 }
 
+// False: the request names a source that the address vector does not have.
+bool Receiver::find_source(const RecvRequest &q, uint32_t &source) {
+  source = Matcher::kAnySource;
+  if (q.src == FI_ADDR_UNSPEC || !speaker().settings_.directed) return true;
+  // From whichever context of that endpoint.
+  if (Av *names = speaker().av) source = Av::entry_of(names->peer_of(q.src));
+  return source != Matcher::kAnySource;
+}
+
 ssize_t Receiver::post(const RecvRequest &q) {
-  if (shares()) return -FI_EOPNOTSUPP;
+  if (shares()) return buffered_ != nullptr ? buffered_->post(q) : -FI_EOPNOTSUPP;
   if (q.flags & ~kKnownFlags) return -FI_EBADFLAGS;
-  uint32_t source = Matcher::kAnySource;
-  if (q.src != FI_ADDR_UNSPEC && speaker().settings_.directed) {
-    // From whichever context of that endpoint.
-    if (Av *names = speaker().av) source = Av::entry_of(names->peer_of(q.src));
-    if (source == Matcher::kAnySource) return -FI_EINVAL;
-  }
+  uint32_t source;
+  if (!find_source(q, source)) return -FI_EINVAL;
   if (!go_on_filling()) return -FI_EAGAIN;
   if (q.flags & kLookFlags) return look(q, source);
   if (!is_valid(q)) return -FI_EINVAL;
@@ -315,8 +326,11 @@ Receive *Receiver::take_posted(Matcher &m, const Message &message, bool *full) {
   while (Matcher::Posted *p = m.find_posted(message.source, tag)) {
     auto &r = static_cast<Receive &>(*p);
     if (!(r.flags & FI_MULTI_RECV)) {
+      if (shares()) {
+        if (buffered_ != nullptr) return buffered_->match(message, &r, full);
+        r.taker_ = this;
+      }
       m.remove(r);
-      if (shares()) r.taker_ = this;
       return &r;
     }
     if (full != nullptr && cq != nullptr && cq->holds_back()) {
@@ -328,17 +342,25 @@ Receive *Receiver::take_posted(Matcher &m, const Message &message, bool *full) {
       return part;
     }
   }
-  if (queues_->import != nullptr) return match_imported(message, full);
-  // A buffer that would take the message is not posted yet: saved messages go first.
+  if (shares()) return match_elsewhere(message, full);
+  return match_filling(message, full);
+}
+
+// A buffer that would take the message is not posted yet: saved messages go first.
+Receive *Receiver::match_filling(const Message &message, bool *full) const {
   const Receive *b = queues_->filling;
   if (b != nullptr && full != nullptr && b->tagged == message.tagged &&
-      Matcher::accepts(*b, message.source, tag))
+      Matcher::accepts(*b, message.source, message.tagged ? message.tag : 0))
     *full = true;
   return nullptr;
 }
 
-// The owner of an imported context is asked: nothing is posted here.
-Receive *Receiver::match_imported(const Message &message, bool *full) {
+// A buffered receiver needs no receive for untagged messages. The owner of an imported context is
+// asked: nothing is posted here.
+Receive *Receiver::match_elsewhere(const Message &message, bool *full) {
+  if (buffered_ != nullptr)
+    return message.tagged ? nullptr : buffered_->match(message, nullptr, full);
+  if (queues_->import == nullptr) return match_filling(message, full);
   if (full != nullptr && cq != nullptr && cq->holds_back()) {
     *full = true;
     return nullptr;
@@ -355,6 +377,7 @@ void Receiver::complete(Receive &r, const Message &m, size_t received, int err) 
     return complete_deferred(r, m, received, err);
   if (shares()) {
     r.taker_ = nullptr;
+    if (buffered_ != nullptr) return buffered_->complete(r, m, received, err);
     if (queues_->import != nullptr) return complete_imported(r, m, received, err);
   }
   Receive *const b = r.buffer;
@@ -472,7 +495,9 @@ void Receiver::save(Unexpected &m) {
   m.tag = m.message.tagged ? m.message.tag : 0;
   m.source = m.message.source;
   m.receiver_ = this;
-  m.claimed_ = false;
+  m.claimed_ = m.waits_ = false;
+  m.buffered_ = Unexpected::kElsewhere;
+  if (buffered_ != nullptr) return buffered_->save(m);
   matcher(m.message.tagged).arrive(m);
   if (queues_->import != nullptr) queues_->import->save(*this, m);
 }
@@ -483,10 +508,29 @@ void Receiver::forget(Unexpected &m) {
     if (queues_->import != nullptr) queues_->import->forget(m);
   } else if (m.claimed_) {
     unclaim(m);
+  } else if (m.buffered_ != Unexpected::kElsewhere) {
+    buffered_->forget(m);
   }
 }
 
+bool Receiver::is_told_early(const Message &message) {
+  return buffered_ != nullptr && buffered_->is_told_early(message);
+}
+
+size_t Receiver::first_bytes() const {
+  return buffered_ != nullptr ? buffered_->min() : 0;
+}
+
+void Receiver::on_more(Unexpected &m) {
+  if (m.waits_) buffered_->on_more(m);
+}
+
+Unexpected *Receiver::next_buffered(Unexpected *m) {
+  return buffered_->next(m);
+}
+
 void Receiver::rename_source(uint32_t from, uint32_t to) {
+  if (buffered_ != nullptr) return buffered_->rename(from, to);
   // First all that have a receive now, in order of arrival; then they are delivered: that may
   // change the lists.
   Unexpected *ready = nullptr, **last = &ready;
@@ -632,7 +676,7 @@ void Receiver::fail(Receive &r, int err) {
 }
 
 ssize_t Receiver::cancel(const void *context) {
-  if (context == nullptr || shares())
+  if (context == nullptr || (shares() && buffered_ == nullptr))
     return -FI_ENOENT;  // fi_endpoint.3: found by its context, or not at all
   for (Matcher *m : {&queues_->tagged, &queues_->untagged}) {
     Matcher::Posted *p = m->search_posted([&](const Matcher::Posted &posted) {
@@ -649,7 +693,7 @@ ssize_t Receiver::cancel(const void *context) {
 }
 
 void Receiver::fail_posted(int err) {
-  if (shares()) return;  // they are the context's
+  if (shares() && buffered_ == nullptr) return;  // they are the context's
   for (Matcher *m : {&queues_->tagged, &queues_->untagged}) {
     while (Matcher::Posted *p = m->search_posted([](const Matcher::Posted &) { return true; })) {
       m->remove(*p);

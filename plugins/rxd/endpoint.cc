@@ -22,7 +22,8 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, const sdk::Address &loca
                      .inject_size = kInjectSize,
                      .max_inject_size = kMaxInjectSize,
                      .max_msg_size = kMaxMessageSize,
-                     .atomic_size = domain.atomic_limits().write},
+                     .atomic_size = domain.atomic_limits().write,
+                     .may_buffer = true},
                     kNativeOrder, local, context),
       auth_key_(std::move(auth_key)) {
   lower_.set_class(sdk::endpoint_class(info, domain.fabric().api_version()));

@@ -3,6 +3,7 @@
 
 #include <rdma/fi_domain.h>
 #include <weft/sdk/auth.h>
+#include <weft/sdk/buffered.h>
 #include <weft/sdk/inner_modes.h>
 #include <weft/sdk/layer_info.h>
 #include <weft/sdk/software.h>
@@ -138,6 +139,7 @@ Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
     ep.max_order_raw_size = SIZE_MAX;
     ep.max_order_waw_size = SIZE_MAX;
     info->domain_attr->cq_data_size = sizeof(uint64_t);
+    sdk::offer_buffered(*info, query);
     if (query.hints != nullptr) WEFT_CHECK(sdk::copy_auth_keys(*info, *query.hints));
     for (size_t size : {ep.auth_key_size, info->domain_attr->auth_key_size})
       if (size > sdk::kMaxAuthKey)

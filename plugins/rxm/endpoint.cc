@@ -17,7 +17,8 @@ sdk::EndpointLimits limits_for(const Domain &domain, const Options &options) {
           .inject_size = inject_size(inner),
           .max_inject_size = kMaxInjectSize,
           .max_msg_size = std::min<uint64_t>(inner.ep_attr->max_msg_size, INT64_MAX),
-          .atomic_size = domain.atomic_limits().write};
+          .atomic_size = domain.atomic_limits().write,
+          .may_buffer = true};
 }
 
 // By default half of the descriptors of the process. The other half is for peers in the address
@@ -111,6 +112,10 @@ void Endpoint::end() {
 
 bool Endpoint::must_own(const TxOp &op) const {
   return outlives_call(op) || (op.inject && op.length > inject_room_);
+}
+
+size_t Endpoint::most_first() const {
+  return options().rendezvous_write ? 0 : SIZE_MAX;
 }
 
 // The application's regions are the layer's. Calls of the inner provider need its descriptors.

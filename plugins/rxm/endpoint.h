@@ -66,6 +66,8 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
     lower_.shut();
   }
 
+  // ReceiverSink. Who writes a message into our memory writes all of it.
+  size_t most_first() const override;
   // Core::Upper
   void on_done(TxOp &op, int err) override { report(op, op.length, err); }
   void on_remote_atomic(uint64_t access, std::span<const RmaVector> where) override;

@@ -2,6 +2,7 @@
 #include "plugins/rxm/provider.h"
 
 #include <rdma/fi_domain.h>
+#include <weft/sdk/buffered.h>
 #include <weft/sdk/inner_modes.h>
 #include <weft/sdk/layer_info.h>
 
@@ -158,6 +159,7 @@ Result<void> RxmLayer::offer(fi_info &info, const sdk::GetinfoQuery &query) cons
   domain.cq_cnt = std::max(domain.cq_cnt, kManyObjects);
   domain.cntr_cnt = std::max(domain.cntr_cnt, kManyObjects);
   domain.max_cntr_value = domain.max_err_cntr_value = UINT64_MAX;
+  sdk::offer_buffered(info, query);
   return {};
 }
 

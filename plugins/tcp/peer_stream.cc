@@ -257,7 +257,17 @@ Verdict PeerStream::take_message(const FrameHeader &header, Target &target) {
     return Verdict::kStall;
   }
   saving_ = ep_.save(peer_, header.payload_size, is_urgent());
-  if (saving_ == nullptr) return stall();
+  if (saving_ == nullptr) {
+    if (!ep_.receiver().is_told_early(last_message_)) return stall();
+    Saved *const saved = ep_.save(peer_, ep_.receiver().first_bytes(), true);
+    if (saved == nullptr) return stall();
+    saved->stage = Saved::kFetching;
+    saved->message = last_message_;
+    saved->is_part = true;
+    const Verdict verdict = take_part(*saved, header, target);
+    ep_.receiver().save(*saved);
+    return verdict;
+  }
   if (header.payload_size != 0) target.add(saving_->bytes, header.payload_size);
   fill(*saving_, header.payload_size);
   if (has_room_) say_whether_full();
@@ -268,7 +278,7 @@ void PeerStream::end_message(const FrameHeader &header) {
   if (current_ != nullptr) {
     ep_.receiver().complete(*std::exchange(current_, nullptr), last_message_, fit_,
                             take_landing_error());
-  } else {
+  } else if (!end_part()) {
     // Receives may find it only when it is whole.
     filled();
     Saved *saved = std::exchange(saving_, nullptr);
@@ -321,8 +331,8 @@ void PeerStream::end_announcement(const FrameHeader &header) {
   if (unanswered_ != nullptr) unanswered_->previous = saved;
   unanswered_ = saved;
   ++unanswered_count_;
-  ep_.receiver().save(*saved);
   if (unanswered_count_ > kFetchFrom && !(header.flags & kFlagMatch)) fetch(*saved);
+  ep_.receiver().save(*saved);
 }
 
 void PeerStream::unlink(Saved &saved) {
@@ -347,6 +357,67 @@ void PeerStream::fetch(Saved &saved) {
   unlink(saved);
   saved.stage = Saved::kFetching;
   ask(saved.number);
+}
+
+void PeerStream::fetch_first(Saved &saved, size_t n) {
+  fetch(saved);
+  if (saved.stage != Saved::kAnnounced) return;
+  auto *memory = static_cast<char *>(std::malloc(n));
+  if (memory == nullptr) return;
+  saved.bytes = memory;
+  saved.is_part = true;
+  expected_[saved.number - 1u] = {
+      .used = true, .asked = true, .saved = &saved, .message = saved.message};
+  unlink(saved);
+  saved.stage = Saved::kFetching;
+  ask(saved.number);
+}
+
+// ---- long messages of which the application is told first ----
+
+Verdict PeerStream::take_part(Saved &saved, const FrameHeader &header, Target &target) {
+  part_ = &saved;
+  const size_t first = ep_.receiver().first_bytes();
+  if (first != 0) target.add(saved.bytes, first);
+  target.asks = true;
+  target.discard = header.payload_size - first;
+  return Verdict::kAccept;
+}
+
+// The first bytes are there. The rest goes to the receive that claims the message, or is dropped.
+Verdict PeerStream::on_rest(const FrameHeader &, Target &rest) {
+  Saved &saved = *part_;
+  const size_t first = ep_.receiver().first_bytes();
+  const uint64_t left = saved.message.length - first;
+  saved.is_begun = true;
+  ep_.receiver().on_more(saved);
+  if (saved.dropped) {
+    rest.discard = left;
+    return Verdict::kAccept;
+  }
+  if (saved.receive == nullptr) return stall();
+  sdk::Receive &r = *saved.receive;
+  const auto head = size_t(std::min<uint64_t>(first, r.length));
+  const char *from = saved.bytes;
+  sdk::pieces(r.iov, r.count, 0, head, [&](uint8_t *at, size_t k) {
+    put(at, from, k);
+    from += k;
+  });
+  iovec parts[sdk::kIovLimit];
+  const size_t count = sdk::slice(r.iov, r.count, head, r.length - head, parts);
+  fit_ = head + rest.fit({parts, count}, left);
+  return Verdict::kAccept;
+}
+
+// True: the message that ends was such a one.
+bool PeerStream::end_part() {
+  Saved *const saved = std::exchange(part_, nullptr);
+  if (saved == nullptr) return false;
+  const int error = take_landing_error();
+  if (saved->receive != nullptr)
+    ep_.receiver().complete(*saved->receive, saved->message, fit_, error);
+  ep_.release(saved);
+  return true;
 }
 
 void PeerStream::say_whether_full() {
@@ -382,6 +453,8 @@ Verdict PeerStream::take_rendezvous(const FrameHeader &header, Target &target) {
   const Expected &expected = expected_[slot];
   if (expected.message.length != header.payload_size)
     return refuse("sends a message with another length than announced");
+  if (expected.saved != nullptr && expected.saved->is_part)
+    return take_part(*expected.saved, header, target);
   if (expected.saved != nullptr) {
     target.add(expected.saved->bytes, header.payload_size);
     fill(*expected.saved, header.payload_size);
@@ -399,12 +472,14 @@ void PeerStream::end_rendezvous(const FrameHeader &header) {
   if (asked_ != 0) --asked_;
   if (expected.receive != nullptr)
     ep_.receiver().complete(*expected.receive, expected.message, fit_, take_landing_error());
-  if (Saved *saved = expected.saved) {
+  if (Saved *saved = expected.saved; saved != nullptr && !end_part()) {
     saved->stage = Saved::kHere;
     if (saved->dropped) {
       ep_.release(saved);
     } else if (saved->receive != nullptr) {
       ep_.deliver(*saved, *saved->receive);
+    } else {
+      ep_.receiver().on_more(*saved);
     }
   }
 }

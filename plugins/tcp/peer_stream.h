@@ -50,12 +50,18 @@ struct RdmOperation final : Operation {
 // A message without a receive: its bytes, or its announcement. If a peer has announced many, the
 // endpoint fetches some within the limits before there is a receive, so that the peer does not run
 // out of rendezvous numbers.
+//
+// Under FI_BUFFERED_RECV the application is told of a long message before it has a receive. If such a
+// message is longer than what may be saved, only its first bytes are (`is_part`), and the rest stays in
+// the socket until the application claims or discards it.
 struct Saved final : sdk::Unexpected {
   enum Stage : uint8_t { kHere, kAnnounced, kFetching };
   Stage stage = kHere;
-  uint8_t number = 0;    // of the rendezvous
-  bool dropped = false;  // kFetching: the application discarded it
-  int error = 0;         // kHere: the bytes will never come; the error of its receive
+  uint8_t number = 0;     // of the rendezvous
+  bool dropped = false;   // kFetching: the application discarded it
+  bool is_part = false;   // kFetching: `bytes` has room for the first bytes only
+  bool is_begun = false;  // is_part: they are there
+  int error = 0;          // kHere: the bytes will never come; the error of its receive
   Peer *peer = nullptr;
   uint64_t claimed = 0;             // bytes when it is whole; counts for the peer's limit
   uint64_t cost = 0;                // bytes that arrived; counts for the endpoint's limits
@@ -83,6 +89,8 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   }
   // Asks the peer for an announced message. `receive` null: it is dropped when it comes.
   void ask_for(Saved &announced, sdk::Receive *receive);
+  // The first `n` bytes of an announced message are wanted: fetches it.
+  void fetch_first(Saved &announced, size_t n);
   // Tells the peer when we have no more room for its long messages, or have room again.
   void say_whether_full();
   bool has_share() const { return has_share_; }
@@ -107,6 +115,7 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   // The reader's sink.
   Verdict on_header(const FrameHeader &header, Target &target);
   void on_frame_end(const FrameHeader &header);
+  Verdict on_rest(const FrameHeader &header, Target &rest);
 
   // ---- for Stream ----
   const weft_instance *instance() const;
@@ -157,6 +166,8 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   // This side waits for data or an answer that may be behind a message without room.
   bool is_urgent() const { return asked_ != 0 || answers_outstanding(); }
   Verdict stall();
+  Verdict take_part(Saved &saved, const FrameHeader &header, Target &target);
+  bool end_part();
   void fill(Saved &saved, uint64_t payload);
   void filled();
   bool may_fill() const;
@@ -184,6 +195,7 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   // Where the current frame goes: a receive, or a saved message.
   sdk::Receive *current_ = nullptr;
   Saved *saving_ = nullptr;
+  Saved *part_ = nullptr;  // Saved::is_part
   uint64_t fit_ = 0;
   Saved *filling_ = nullptr;  // the saved message that the payload goes to
   // Of the payload: its length, and how many bytes count_arrived() was told of.

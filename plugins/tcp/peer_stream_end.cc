@@ -109,10 +109,12 @@ void PeerStream::end(int error) {
       saved->stage = Saved::kHere;
       saved->stream = nullptr;
       saved->error = error;
+      receiver.on_more(*saved);
       return;
     }
     ep_.release(saved);
   };
+  if (Saved *part = std::exchange(part_, nullptr); part != nullptr && part->number == 0) drop(part);
   for (Expected &e : expected_) {
     if (e.receive != nullptr) receiver.complete(*e.receive, e.message, 0, error);
     if (e.saved != nullptr) drop(e.saved);

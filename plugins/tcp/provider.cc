@@ -2,6 +2,7 @@
 #include "plugins/tcp/provider.h"
 
 #include <weft/sdk/auth.h>
+#include <weft/sdk/buffered.h>
 #include <weft/sdk/scalable.h>
 #include <weft/sdk/software.h>
 
@@ -86,6 +87,7 @@ Result<void> TcpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
   domain.cq_data_size = sizeof(uint64_t);
   domain.max_ep_srx_ctx = domain.max_ep_stx_ctx = domain.ep_cnt;
   if (!connected) domain.max_ep_tx_ctx = domain.max_ep_rx_ctx = sdk::kMaxContexts;
+  if (!connected) sdk::offer_buffered(*info, query);
   return {};
 }
 

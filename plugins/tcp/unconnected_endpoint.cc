@@ -40,7 +40,8 @@ UnconnectedEndpoint::UnconnectedEndpoint(Domain &domain, const fi_info &info, vo
                    .rx_size = domain.fabric().settings().rx_size,
                    .inject_size = kInjectSize,
                    .max_inject_size = kMaxInjectSize,
-                   .max_msg_size = kMaxMessageSize}),
+                   .max_msg_size = kMaxMessageSize,
+                   .may_buffer = true}),
       tcp_domain_(domain),
       engine_(domain.engine()),
       addr_format_(info.addr_format),
@@ -54,6 +55,7 @@ UnconnectedEndpoint::UnconnectedEndpoint(Domain &domain, const fi_info &info, vo
       keeper_(sdk::order_of(info), kNativeOrder) {
   set_tables(*this);
   receiver().min_multi_recv() = kRdmMinMultiRecv;
+  name_endpoint(c());
   count_in_flight([](sdk::EndpointCore &core) {
     return static_cast<UnconnectedEndpoint &>(core).tx_ops_.in_use();
   });
@@ -479,6 +481,15 @@ void UnconnectedEndpoint::deliver(sdk::Unexpected &message, sdk::Receive &receiv
     }
   }
   release(&saved);
+}
+
+int UnconnectedEndpoint::read_first(sdk::Unexpected &message, void *to, size_t n) {
+  auto &saved = static_cast<Saved &>(message);
+  if (saved.error != 0) return -saved.error;
+  if (saved.stage == Saved::kAnnounced) saved.stream->fetch_first(saved, n);
+  if (saved.stage != Saved::kHere && !saved.is_begun) return -FI_EAGAIN;
+  std::memcpy(to, saved.bytes, n);
+  return 0;
 }
 
 void UnconnectedEndpoint::discard(sdk::Unexpected &message) {

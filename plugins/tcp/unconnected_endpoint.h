@@ -141,6 +141,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   // ---- ReceiverSink ----
   void deliver(sdk::Unexpected &message, sdk::Receive &receive) override;
   void discard(sdk::Unexpected &message) override;
+  int read_first(sdk::Unexpected &message, void *to, size_t n) override;
   std::string source_address(const sdk::Message &message) override;
   void on_shared_receive() override {
     if (!stalled_.empty()) resume_stalled();

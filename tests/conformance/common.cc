@@ -150,7 +150,7 @@ Info make_hints(const Options &options) {
   if (!hints) throw std::bad_alloc();
   const Demands &demanded = demands(options.type);
   hints->caps = options.caps;
-  hints->mode = demanded.mode;
+  hints->mode = options.mode | demanded.mode;
   hints->addr_format = options.addr_format;
   hints->ep_attr->type = options.type;
   hints->ep_attr->max_msg_size = options.max_msg_size;

@@ -209,6 +209,7 @@ struct Options {
   uint32_t addr_format = test_addr_format();
   uint32_t protocol = FI_PROTO_UNSPEC;
   uint64_t caps = FI_MSG | FI_RMA;
+  uint64_t mode = 0;  // that the application can live with
   int mr_mode = 0;
   int domain_mr_mode = 0;  // more bits, for fi_domain alone
   enum fi_progress progress = FI_PROGRESS_UNSPEC;

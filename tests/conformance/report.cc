@@ -114,6 +114,14 @@ int main(int argc, char **argv) {
     probe("capability", text(caps, FI_TYPE_CAPS), base | caps,
           [&](const fi_info &i) { return (i.caps & caps) == caps; });
   }
+  // Of the API before 2.0, whose headers have the names.
+  constexpr uint64_t kVariableMsg = 1ULL << 48, kBufferedRecv = 1ULL << 51;
+  probe("capability", "FI_VARIABLE_MSG", FI_MSG | kVariableMsg,
+        [](const fi_info &i) { return (i.caps & kVariableMsg) != 0; });
+  probe(
+      "capability", "FI_BUFFERED_RECV", FI_MSG,
+      [](const fi_info &i) { return (i.mode & kBufferedRecv) != 0; },
+      [](fi_info &h) { h.mode |= kBufferedRecv; });
   for (uint64_t level : {FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE,
                          FI_MATCH_COMPLETE, FI_COMMIT_COMPLETE})
     probe(

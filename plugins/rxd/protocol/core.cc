@@ -195,6 +195,15 @@ void Core::discard(Incoming &m) {
   free_if_unused(peer);
 }
 
+// The first bytes of a saved message, of which the application is told before it has a receive. They
+// come unasked.
+int Core::read_first(Incoming &m, void *to, size_t n) {
+  if (m.conversation == nullptr && m.err != 0) return -m.err;
+  if (m.arrived < n || m.arrived != m.end) return -FI_EAGAIN;  // or there may be gaps
+  std::memcpy(to, m.kept, n);
+  return 0;
+}
+
 // ---- remote memory ----
 
 ssize_t Core::resolve(std::span<const RmaVector> vectors, uint64_t access, uint64_t offset,

@@ -200,6 +200,7 @@ class Core {
   // ---- from the receiver's sink ----
   void deliver(Incoming &message, sdk::Receive &receive);
   void discard(Incoming &message);
+  int read_first(Incoming &message, void *to, size_t n);
   // The raw address of a source that is not in the address vector (FI_SOURCE_ERR).
   const sdk::Address *address_of(uint32_t source) const;
 

@@ -52,7 +52,7 @@ bool Inbox::whole(Peer &peer, const sdk::Message &message, std::span<const uint8
   core_.counters().saved.add_alone();
   core_.counters().saved_bytes.add_alone(payload.size());
   if (!payload.empty()) std::memcpy(m->kept, payload.data(), payload.size());
-  m->arrived = payload.size();
+  m->arrived = m->end = payload.size();
   m->saved = true;
   ++peer.saved;
   charge(*m, sizeof(Incoming));
@@ -73,7 +73,7 @@ Incoming *Inbox::make(Peer &peer, Conversation *conversation, const sdk::Message
   m->announced = m->discarded = m->wants_done = m->wants_pull = false;
   m->id = id;
   m->err = 0;
-  m->arrived = m->limit = m->target = m->first = m->unasked = m->charged = m->room = 0;
+  m->arrived = m->end = m->limit = m->target = m->first = m->unasked = m->charged = m->room = 0;
   m->kept = nullptr;
   m->receive = nullptr;
   m->saved = false;
@@ -143,6 +143,7 @@ bool Inbox::place(Incoming &m, uint64_t offset, std::span<const uint8_t> bytes) 
     }
   }
   m.arrived += bytes.size();
+  m.end = std::max(m.end, offset + bytes.size());
   return true;
 }
 
@@ -188,7 +189,9 @@ void Inbox::orphan(Incoming &m, int err) {
       return drop(m);
     }
   }
+  const bool waits = m.waits_for_bytes();
   finish(m, err);
+  if (waits) core_.upper().receiver().on_more(m);
 }
 
 bool Inbox::deliver(Incoming &m) {

@@ -110,6 +110,7 @@ struct Incoming : sdk::Unexpected {
   bool wants_pull = false;  // `limit` must be sent to the sender
   bool wants_done = false;  // the sender asked for `done`
   uint64_t arrived = 0;     // bytes, each counted once
+  uint64_t end = 0;         // of the last of them
   uint64_t limit = 0;       // data below this offset was asked for
   uint64_t target = 0;      // bytes that will arrive: the length, or less if it is truncated
   uint64_t first = 0;       // bytes of the first packet (stock: where the segments begin)

@@ -211,6 +211,7 @@ StockConversation::Verdict StockConversation::take_message(const stock::Packet &
   arriving_.size = p.size;
   arriving_.first = p.payload.size();
   arriving_.segments = p.packets - 1;
+  if (m != nullptr && m->waits_for_bytes()) core_.upper().receiver().on_more(*m);
   return Verdict::kTaken;
 }
 
@@ -313,6 +314,7 @@ StockConversation::Verdict StockConversation::take_data(const stock::Packet &p) 
     if (m.receive == nullptr && !m.discarded && inbox.bytes() >= inbox.limit())
       return Verdict::kNotNow;
     if (!inbox.place(m, offset, p.payload)) return Verdict::kNotNow;
+    if (m.waits_for_bytes()) core_.upper().receiver().on_more(m);
   }
   if (++a.segment != a.segments) return Verdict::kTaken;
   const Arriving done = a;

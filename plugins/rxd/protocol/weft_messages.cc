@@ -105,6 +105,7 @@ bool WeftConversation::take_message(const wire::MessageFrame &f, std::span<const
     m->unasked = payload.size();
     held_ += payload.size();
     if (held_ > most_held()) return fail("more bytes than its credit allows");
+    if (m->waits_for_bytes()) core_.upper().receiver().on_more(*m);
     return true;
   }
   ++wanted_;
@@ -176,6 +177,7 @@ bool WeftConversation::take_payload(const wire::DataFrame &f, std::span<const ui
       m->unasked += charged;
       held_ += charged;
       if (held_ > most_held()) return fail("more bytes than its credit allows");
+      if (m->waits_for_bytes()) core_.upper().receiver().on_more(*m);
       return true;
     }
     wanted_bytes_ += charged;

@@ -144,6 +144,7 @@ class Core {
   // A receive matched the saved message, or the application dropped it.
   void deliver(RxMessage &message, sdk::Receive &receive);
   void discard(RxMessage &message);
+  int read_first(RxMessage &message, void *to, size_t n);
 
   // ---- from the carrier ----
   // A peer asks for a connection. `from`: its address, with a port that means nothing; `to`: ours.
@@ -302,6 +303,8 @@ class Core {
   void resume_writes();
   bool take_rendezvous(Connection &c, const Packet &p, Buffer &buffer);
   void fetch(RxMessage &m);
+  int peek(RxMessage &m, void *to, size_t n);
+  void end_peek(RxMessage &m);
   void resume_fetches();
   void on_read(RxMessage &m, int err);
   void fetched(RxMessage &m);
@@ -345,7 +348,8 @@ class Core {
   sdk::Pool<Segment> segments_;
   sdk::Pool<Control> controls_;
   sdk::Pool<RxMessage> messages_;
-  sdk::IndexTable<Connection> peers_;  // by index of the address vector
+  sdk::Pool<sdk::Receive> firsts_{SIZE_MAX, 1};  // RxMessage::peeks
+  sdk::IndexTable<Connection> peers_;            // by index of the address vector
   std::unordered_map<sdk::Address, Connection *, sdk::AddressHash> by_address_;
   std::vector<Connection *> slots_;  // by Connection::slot(); null: free
   std::vector<uint32_t> free_slots_;

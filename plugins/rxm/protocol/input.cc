@@ -137,7 +137,7 @@ RxMessage *Core::new_message(Connection *c, RxMessage::Form form, const sdk::Mes
   m->message = message;
   m->tag = message.tag;
   m->source = message.source;
-  m->discarded = m->over = m->waits = m->failed = false;
+  m->discarded = m->over = m->waits = m->failed = m->peeks = m->peeked = false;
   m->count = m->next_vector = m->exposed = 0;
   m->err = 0;
   m->tokens = 0;
@@ -270,12 +270,33 @@ void Core::discard(RxMessage &m) {
     free_message(m);
     return answer(c, PacketType::kReadDone, id);
   }
+  if (m.peeks && m.tokens != 0) {  // reads may still write to the memory
+    m.discarded = m.over = true;
+    return;
+  }
+  if (m.peeks) end_peek(m);
   free_message(m);
+}
+
+// The first bytes of a saved message, of which the application is told before it has a receive.
+int Core::read_first(RxMessage &m, void *to, size_t n) {
+  if (m.form == RxMessage::Form::kRendezvous) return peek(m, to, n);
+  if (m.err != 0) return -m.err;
+  if (m.received < n) return -FI_EAGAIN;
+  auto *at = static_cast<uint8_t *>(to);
+  for (const RxMessage::Part &part : m.parts) {
+    const size_t k = std::min(n, part.length);
+    if (k != 0) std::memcpy(at, part.bytes, k);
+    at += k;
+    n -= k;
+  }
+  return 0;
 }
 
 // The connection of this message ended.
 void Core::lose(RxMessage &m, int err) {
   if (m.over) return;  // lost with an earlier link; waits for its tokens
+  if (m.peeks && m.tokens == 0) end_peek(m);
   if (m.discarded) return free_message(m);
   if (m.receive == nullptr) {
     // Keep it as a failed message in its place in the order: complete messages of the peer are
@@ -292,6 +313,7 @@ void Core::lose(RxMessage &m, int err) {
     m.received = 0;
     m.err = err;
     charge(m, sizeof(RxMessage));
+    if (m.waits_for_bytes()) upper_.receiver().on_more(m);
     return;
   }
   if (m.tokens != 0) {  // reads may still write to the receive's memory

@@ -126,6 +126,9 @@ struct RxMessage : sdk::Unexpected, Token {
   bool over = false;       // its connection ended; it waits for its tokens
   bool waits = false;      // in Core::fetching_
   bool failed = false;     // `err` is ours alone: the connection and the sender go on
+  bool peeks =
+      false;  // `receive` is one of Core::firsts_: the first bytes of a rendezvous are read
+  bool peeked = false;  // they have come, or `err` says why not
   uint8_t count = 0, next_vector = 0;
   uint8_t exposed = 0;
   int err = 0;

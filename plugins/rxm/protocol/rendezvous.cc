@@ -236,6 +236,29 @@ void Core::fetch(RxMessage &m) {
   if (m.tokens == 0) fetched(m);
 }
 
+// The first bytes, of which the application is told before the message has a receive. The message
+// stays as it was.
+int Core::peek(RxMessage &m, void *to, size_t n) {
+  if (m.peeked) return -m.err;
+  sdk::Receive *const r = firsts_.take();
+  if (r == nullptr) return -FI_ENOMEM;
+  r->iov[0] = {to, n};
+  r->count = 1;
+  r->length = n;
+  m.receive = r;
+  m.peeks = true;
+  fetch(m);  // may end here, and with it the message
+  return -FI_EAGAIN;
+}
+
+void Core::end_peek(RxMessage &m) {
+  firsts_.give(std::exchange(m.receive, nullptr));
+  if (std::exchange(m.waits, false)) std::erase(fetching_, &m);
+  m.peeks = false;
+  m.received = 0;
+  m.next_vector = 0;
+}
+
 void Core::resume_fetches() {
   // Try each entry once. A connection that ends meanwhile removes its entries.
   for (size_t turns = fetching_.size(); turns != 0 && !fetching_.empty(); --turns) {
@@ -251,6 +274,10 @@ void Core::on_read(RxMessage &m, int err) {
   if (err != 0 && m.err == 0) m.err = err;
   if (m.tokens != 0) return;
   const uint64_t want = std::min<uint64_t>(m.message.length, m.receive->length);
+  if (m.over && m.peeks) {
+    m.over = false;
+    return lose(m, m.err);
+  }
   if (m.over) {
     m.received = 0;
     return finish(m, m.err);
@@ -260,6 +287,12 @@ void Core::on_read(RxMessage &m, int err) {
 }
 
 void Core::fetched(RxMessage &m) {
+  if (m.peeks) {
+    end_peek(m);
+    m.peeked = true;
+    m.failed = false;
+    return upper_.receiver().on_more(m);
+  }
   Connection &c = *m.connection;
   const uint64_t id = m.id;
   if (m.failed) m.received = 0;

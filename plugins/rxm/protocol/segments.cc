@@ -112,13 +112,17 @@ bool Core::take_segment(Connection &c, const Packet &p, Buffer &buffer) {
   }
   m->received += p.payload.size();
   ++m->next_segment;
-  if (p.segment != SegmentKind::kLast) return kept;
+  if (p.segment != SegmentKind::kLast) {
+    if (m->waits_for_bytes()) upper_.receiver().on_more(*m);
+    return kept;
+  }
   if (m->receive != nullptr) {
     finish(*m, m->err);
   } else if (m->discarded) {
     free_message(*m);
   } else {
     unlist(*m);
+    if (m->waits_for_bytes()) upper_.receiver().on_more(*m);
   }
   return kept;
 }

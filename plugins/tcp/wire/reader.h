@@ -76,6 +76,9 @@ inline constexpr size_t kMaxTargetVectors = 4;
 struct Target {
   std::array<iovec, kMaxTargetVectors> iov;
   uint8_t count = 0;
+  // Not to drop the `discard` bytes before the sink has said where they go: on_rest(header, target),
+  // which it has then, is called when the vectors are full, and after a stall by resume().
+  bool asks = false;
   uint64_t discard = 0;
 
   // Appends a vector. One beyond kMaxTargetVectors is left out, and the frame will be rejected.
@@ -145,7 +148,8 @@ class Reader {
   enum class State : uint8_t { kHeader, kStalled, kPayload, kRejected };
 
   size_t begin_frame(const FrameHeader &header, std::span<const uint8_t> rest, Sink &sink);
-  size_t take_payload(std::span<const uint8_t> rest, Sink &sink);
+  size_t take_payload(const FrameHeader &header, std::span<const uint8_t> rest, Sink &sink);
+  bool aim_rest(const FrameHeader &header, Sink &sink);
   // A target may be memory that only the sink can write to.
   static void put(void *to, const uint8_t *from, size_t n, Sink &sink) {
     if constexpr (requires { sink.put(to, from, n); }) {
@@ -182,7 +186,7 @@ size_t Reader<Sink>::on_bytes(std::span<const uint8_t> bytes, Sink &sink) {
   while (used < bytes.size()) {
     const auto rest = bytes.subspan(used);
     if (state_ == State::kPayload) {
-      used += take_payload(rest, sink);
+      used += take_payload(header_, rest, sink);
       if (payload_done()) {
         end_payload();
         sink.on_frame_end(header_);
@@ -267,7 +271,7 @@ size_t Reader<Sink>::begin_frame(const FrameHeader &header, std::span<const uint
   at_ = 0;
   skip_full_vectors();
   state_ = State::kPayload;
-  const size_t n = take_payload(rest, sink);
+  const size_t n = take_payload(header, rest, sink);
   if (payload_done()) {
     end_payload();
     sink.on_frame_end(header);
@@ -277,8 +281,35 @@ size_t Reader<Sink>::begin_frame(const FrameHeader &header, std::span<const uint
   return n;
 }
 
+// Asks where the rest of the payload goes. False: it stalls, or is rejected.
 template <class Sink>
-size_t Reader<Sink>::take_payload(std::span<const uint8_t> rest, Sink &sink) {
+bool Reader<Sink>::aim_rest(const FrameHeader &header, Sink &sink) {
+  Target rest{};
+  Verdict verdict = Verdict::kReject;
+  if constexpr (requires { sink.on_rest(header, rest); }) verdict = sink.on_rest(header, rest);
+  if (verdict == Verdict::kStall) {
+    state_ = State::kStalled;
+    return false;
+  }
+  uint64_t direct = 0;
+  for (size_t i = 0; i < rest.count; ++i) direct += rest.iov[i].iov_len;
+  if (verdict == Verdict::kReject || direct + rest.discard != target_.discard) {
+    fail(verdict == Verdict::kReject ? Reject::kRefused : Reject::kTarget);
+    target_.discard = 1;  // the frame has not ended
+    return false;
+  }
+  target_ = rest;
+  target_.asks = false;
+  direct_left_ = direct;
+  at_ = 0;
+  skip_full_vectors();
+  state_ = State::kPayload;
+  return true;
+}
+
+template <class Sink>
+size_t Reader<Sink>::take_payload(const FrameHeader &header, std::span<const uint8_t> rest,
+                                  Sink &sink) {
   size_t used = 0;
   while (direct_left_ != 0 && used < rest.size()) {
     iovec &iov = target_.iov[at_];
@@ -289,6 +320,11 @@ size_t Reader<Sink>::take_payload(std::span<const uint8_t> rest, Sink &sink) {
     direct_left_ -= n;
     used += n;
     skip_full_vectors();
+  }
+  if (target_.discard == 0) return used;
+  if (target_.asks) {
+    if (direct_left_ != 0 || !aim_rest(header, sink)) return used;
+    return used + take_payload(header, rest.subspan(used), sink);
   }
   const auto dropped = static_cast<size_t>(std::min<uint64_t>(target_.discard, rest.size() - used));
   target_.discard -= dropped;
@@ -319,6 +355,10 @@ template <class Sink>
 void Reader<Sink>::resume(Sink &sink) {
   static_assert(FrameSink<Sink>);
   if (state_ != State::kStalled) return;
+  if (target_.asks) {
+    aim_rest(header_, sink);
+    return;
+  }
   const FrameHeader header = header_;
   state_ = State::kHeader;
   begin_frame(header, {}, sink);
@@ -333,6 +373,7 @@ template <class Sink>
 void Reader<Sink>::end_payload() {
   state_ = State::kHeader;
   target_.count = at_ = 0;
+  target_.asks = false;
   target_.discard = direct_left_ = 0;
 }
 

@@ -64,6 +64,7 @@ struct EndpointLimits {
   size_t max_inject_size = 0;             // that it may ask for; 0: no more
   uint64_t max_msg_size = SIZE_MAX / 2;   // bytes
   size_t atomic_size = 0;  // bytes of all operands; half of it for compare operations
+  bool may_buffer = false;  // FI_BUFFERED_RECV and FI_VARIABLE_MSG are offered (buffered.h)
 };
 
 // The orders (FI_ORDER_...) of an endpoint opened with `info`.

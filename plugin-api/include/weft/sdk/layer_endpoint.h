@@ -92,7 +92,8 @@ concept LayerParts =
   // Of the address vector.
   core.forget(index);
   core.introduce(index, address);
-  // Of the receiver (ReceiverSink). address_of() has that of a sender without a name, or null.
+  // Of the receiver (ReceiverSink); of endpoints with EndpointLimits::may_buffer also read_first().
+  // address_of() has that of a sender without a name, or null.
   core.deliver(message, receive);
   core.discard(message);
   { settled.address_of(index) } -> std::same_as<const Address *>;
@@ -243,6 +244,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
         layer_domain_(domain),
         addr_format_(info.addr_format) {
     fill_tables(self());
+    name_endpoint(this->c());
     count_in_flight([](EndpointCore &core) {
       auto &mine = static_cast<LayerEndpoint &>(core);
       return mine.core_ ? size_t(mine.core_->in_flight()) : 0;
@@ -251,7 +253,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
   ~LayerEndpoint() = default;
 
   Domain &domain() { return layer_domain_; }
-  const auto &options() { return layer_domain_.fabric().layer().options(); }
+  const auto &options() const { return layer_domain_.fabric().layer().options(); }
 
   // The rest of open(). Takes `endpoint`, also if it fails.
   static Result<E *> start(E *endpoint) {
@@ -414,6 +416,13 @@ class LayerEndpoint : public Object<E, fid_ep>,
   }
   void discard(Unexpected &message) override {
     if (core_) core_->discard(static_cast<typename Parts::Message &>(message));
+  }
+  int read_first(Unexpected &message, void *to, size_t n) override {
+    auto &m = static_cast<typename Parts::Message &>(message);
+    if constexpr (requires { core_->read_first(m, to, n); })
+      return core_->read_first(m, to, n);
+    else
+      return ReceiverSink::read_first(message, to, n);
   }
   std::string source_address(const Message &message) override {
     const Address *address = core_->address_of(message.source);

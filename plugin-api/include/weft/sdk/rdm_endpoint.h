@@ -28,6 +28,9 @@
 //      void discard(Unexpected &message) override;
 //    };
 //
+// Under FI_BUFFERED_RECV or FI_VARIABLE_MSG (buffered.h) its receives are in memory of the receiver's;
+// the derived class says its fid (name_endpoint), and cannot share receives.
+//
 // It knows no peer and no protocol. shared_receive.h has the context that may replace its own
 // receives. Not for endpoints whose device matches or queues receives: endpoint.h.
 #ifndef WEFT_SDK_RDM_ENDPOINT_H
@@ -65,6 +68,8 @@ class RdmEndpoint : public EndpointCore {
   RdmEndpoint(DomainContext &domain, ReceiverSink &sink, const fi_info &info,
               const EndpointLimits &limits);
   ~RdmEndpoint() = default;
+  // What a fi_recv_context says of untagged messages.
+  void name_endpoint(fid_ep *ep);
 
   // As in EndpointCore, with shared receive contexts, which cannot be bound after fi_enable.
   int bind_object(struct fid *fid, uint64_t flags);

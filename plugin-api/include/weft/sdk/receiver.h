@@ -34,6 +34,11 @@
 // context may be imported (FI_PEER): then another provider has the receives, and a message that is
 // larger than what an endpoint saves waits until there is room, even if a receive for it was posted
 // meanwhile.
+//
+// With ReceiverSettings::buffered the memory of messages is the receiver's (FI_BUFFERED_RECV, "Buffered Receives" of
+// fi_msg.3): a message up to FI_OPT_BUFFERED_LIMIT finds a receive like any other, in that memory. A longer one finds
+// none and is saved; the application is told of it and of its first FI_OPT_BUFFERED_MIN bytes
+// (ReceiverSink::read_first), and claims or discards it. The calls of the protocol are the same.
 #ifndef WEFT_SDK_RECEIVER_H
 #define WEFT_SDK_RECEIVER_H
 
@@ -61,6 +66,8 @@ struct Message {
   uint64_t length = 0;
 };
 
+class BufferedReceives;
+class Hmem;
 class ImportedReceives;
 class Receiver;
 
@@ -86,6 +93,7 @@ struct Receive : Matcher::Posted {
 
  private:
   friend class Receiver;
+  friend class BufferedReceives;
   friend class ImportedReceives;
   std::unique_ptr<void *[]> desc_;  // made when the object is first used, and kept in the pool
   Receiver *taker_ = nullptr;       // of a shared receive context: the receiver of the message
@@ -95,14 +103,20 @@ struct Receive : Matcher::Posted {
 // later: the bytes, or how to fetch them.
 struct Unexpected : Matcher::Arrived {
   Message message;
+  // Its first bytes were not here: Receiver::on_more() is due when they come, or never will.
+  bool waits_for_bytes() const { return waits_; }
 
  private:
   friend class Receiver;
+  friend class BufferedReceives;
   friend class ImportedReceives;
   Receiver *receiver_ = nullptr;  // of the endpoint that it came to
   Unexpected *next_ = nullptr;    // claimed, or about to be delivered
-  void *holder_ = nullptr;        // the context of the claim, the receive, or the owner's entry
+  // The context of the claim, the receive, the owner's entry, or the notice of BufferedReceives.
+  void *holder_ = nullptr;
   bool claimed_ = false;
+  bool waits_ = false;
+  enum : uint8_t { kElsewhere, kPaired, kNoticed } buffered_ = kElsewhere;  // in BufferedReceives
 };
 
 class ReceiverSink {
@@ -123,6 +137,15 @@ class ReceiverSink {
   // context, or one that had to wait for room in the completion queue. A message that waits for a
   // receive may go on.
   virtual void on_shared_receive() {}
+  // Of a buffered receiver: copies the first `n` bytes of a saved message, which has as many. 0;
+  // -FI_EAGAIN: they are not here, and Receiver::on_more() follows, but not at once; another
+  // -FI_E...: they never come. `to` stays valid until then.
+  virtual int read_first(Unexpected &message, void *to, size_t n) {
+    (void)message, (void)to, (void)n;
+    return -FI_ENOSYS;
+  }
+  // How many of them it may be asked for.
+  virtual size_t most_first() const { return SIZE_MAX; }
   // Under FI_SOURCE_ERR: the raw address of a sender that has none in the vector (its sockaddr).
   virtual std::string source_address(const Message &message) {
     (void)message;
@@ -157,6 +180,8 @@ struct ReceiverSettings {
   bool source_err = false;   // FI_SOURCE_ERR: an unknown source is an error entry with its address
   bool descriptors = false;  // a Receive keeps those of the call, in 32 bytes more
   bool keeps = false;        // ReceiverSink::keep() is asked
+  bool buffered = false;     // FI_BUFFERED_RECV
+  const Hmem *devices = nullptr;  // of a buffered receiver: claims may be to memory of these
 };
 
 class Receiver : public RxContext, private Handler {
@@ -221,6 +246,18 @@ class Receiver : public RxContext, private Handler {
   // The oldest that is posted here, to be kept after all. Null: there is none.
   Receive *take_oldest();
 
+  // ---- FI_BUFFERED_RECV ----
+  // Null: not buffered.
+  BufferedReceives *buffered() { return buffered_.get(); }
+  // Whether the application is to be told of the message before it is here. Then it may be saved
+  // without its bytes, and is delivered or discarded later.
+  bool is_told_early(const Message &message);
+  // As many of its first bytes have to be there then.
+  size_t first_bytes() const;
+  // The first bytes of a saved message have come, or never will (Unexpected::waits_for_bytes). The
+  // message may be gone when this returns.
+  void on_more(Unexpected &message);
+
   // Keeps it (message.message says what it is) until it is wanted.
   void save(Unexpected &message);
   // Visits the unexpected messages of a source. A protocol does so when a peer is gone, because
@@ -239,6 +276,12 @@ class Receiver : public RxContext, private Handler {
       if (source == Matcher::kAnySource || m->source == source) pass(*m);
       m = next;
     }
+    if (buffered_ == nullptr) return;
+    for (Unexpected *m = next_buffered(nullptr); m != nullptr;) {
+      Unexpected *next = next_buffered(m);
+      if (source == Matcher::kAnySource || m->source == source) pass(*m);
+      m = next;
+    }
   }
   void forget(Unexpected &message);  // takes it off the lists; the caller frees it
   // A sender without an address got one, or lost it: the source of its messages is now `to`.
@@ -249,7 +292,7 @@ class Receiver : public RxContext, private Handler {
   size_t posted() const {
     return queues_->tagged.posted() + queues_->untagged.posted() + (queues_->filling != nullptr);
   }
-  // Saved messages, those that are claimed too.
+  // Saved messages, those that are claimed too, but not those that a buffered receiver has told of.
   size_t unexpected() const {
     return queues_->tagged.arrived() + queues_->untagged.arrived() + queues_->claimed_count;
   }
@@ -258,6 +301,7 @@ class Receiver : public RxContext, private Handler {
   size_t left() const { return queues_->receives.limit() - queues_->receives.in_use(); }
 
  private:
+  friend class BufferedReceives;
   friend class ImportedReceives;
   struct Queues {
     explicit Queues(size_t size) : receives(size), parts(SIZE_MAX) {}
@@ -275,15 +319,18 @@ class Receiver : public RxContext, private Handler {
     ImportedReceives *import = nullptr;
   };
 
+  // Its receives are those of a context, or buffered: not the usual case.
   bool shares() const { return queues_ != &own_; }
   // The receiver that reports what belongs to no message.
   Receiver &speaker();
   Matcher &matcher(bool tagged) { return tagged ? queues_->tagged : queues_->untagged; }
+  bool find_source(const RecvRequest &request, uint32_t &source);
   Receive *take(const RecvRequest &request, uint32_t source);
   static bool keep_descriptors(Receive &receive, const RecvRequest &request);
   Receive *take_part(Receive &buffer, uint64_t length);
   Receive *take_posted(Matcher &matcher, const Message &message, bool *full = nullptr);
-  Receive *match_imported(const Message &message, bool *full);
+  Receive *match_elsewhere(const Message &message, bool *full);
+  Receive *match_filling(const Message &message, bool *full) const;
   void fill(Receive &buffer);
   bool go_on_filling();  // false: there is no room yet
   void fail_filling(int err);
@@ -309,11 +356,13 @@ class Receiver : public RxContext, private Handler {
   void unclaim(Unexpected &message);
   fi_addr_t name(uint32_t source) const;
   void report_none(const RecvRequest &request);
+  Unexpected *next_buffered(Unexpected *message);  // of null: the first
 
   ReceiverSink *const sink_;  // null: a context
   const ReceiverSettings settings_;
   Queues own_;
-  Queues *queues_ = &own_;    // its own, or the context's
+  std::unique_ptr<BufferedReceives> buffered_;
+  Queues *queues_ = &own_;    // its own, the context's, or those of buffered_
   Engine *engine_ = nullptr;  // that is to call on_flush()
   uint64_t posts_ = 0;
 };
