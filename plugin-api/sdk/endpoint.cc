@@ -73,9 +73,9 @@ EndpointCore::EndpointCore(DomainContext &domain, PeerKind kind, const fi_info &
       tx_(tx),
       rx_(rx),
       caps_(with_directions(info.caps)),
-      limits_(limits_of(info, limits)),
       lane_(domain.lane),
       number_(domain.lane != nullptr ? domain.lane->number : next_endpoint_number()),
+      limits_(limits_of(info, limits)),
       kind_(kind),
       wants_shared_(wants_shared_receive(info)),
       wants_shared_tx_(wants_shared_transmit(info)) {}

@@ -63,7 +63,7 @@ struct EndpointLimits {
   size_t inject_size = 0;                 // bytes, unless the application asks for more
   size_t max_inject_size = 0;             // that it may ask for; 0: no more
   uint64_t max_msg_size = SIZE_MAX / 2;   // bytes
-  size_t atomic_size = 0;  // bytes of all operands; half of it for compare operations
+  size_t atomic_size = 0;   // bytes of all operands; half of it for compare operations
   bool may_buffer = false;  // FI_BUFFERED_RECV and FI_VARIABLE_MSG are offered (buffered.h)
 };
 
@@ -177,9 +177,10 @@ class EndpointCore {
   TxContext *const tx_;
   RxContext *const rx_;
   const uint64_t caps_;
-  const EndpointLimits limits_;
   const Lane *const lane_;
   const uint64_t number_;
+  // Together with the flags, which are in its last bytes: rxm has many endpoints.
+  [[no_unique_address]] const EndpointLimits limits_;
   const PeerKind kind_;
   const bool wants_shared_, wants_shared_tx_;
   bool enabled_ = false;
