@@ -413,14 +413,7 @@ class CqFeeder final : public Feeder {
   static CqFeeder &of(fid_peer_cq *peer) { return *reinterpret_cast<Owner *>(peer)->feeder; }
   static ssize_t write(fid_peer_cq *peer, void *context, uint64_t flags, size_t len, void *buf,
                        uint64_t data, uint64_t tag, fi_addr_t source) {
-    return of(peer).add({.context = context,
-                         .flags = flags,
-                         .len = len,
-                         .buf = buf,
-                         .data = data,
-                         .tag = tag,
-                         .src_addr = source},
-                        {});
+    return of(peer).add({context, flags, len, buf, data, tag, source}, {});
   }
   static ssize_t writeerr(fid_peer_cq *peer, const fi_cq_err_entry *entry) {
     CompletionError error{.context = entry->op_context,
