@@ -148,9 +148,11 @@ void Collectives::close() {
   events_.reset();
   protocol_.reset();
   buffers_.reset();
-  manager_.reset();
+  if (manager_ != nullptr) manager_->leave();
   messages_.clear();
 }
+
+void Collectives::wait_for_manager() { manager_.reset(); }
 
 // ---- joining ----
 

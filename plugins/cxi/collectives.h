@@ -87,6 +87,8 @@ class Collectives final : private sdk::Handler, private FabricManager::User {
   Result<void> open();
   bool is_open() const { return portal_ != nullptr; }
   void close();  // all groups were left
+  // After close(), without the engine's lock: until the fabric manager has its addresses back.
+  void wait_for_manager();
 
   Result<fid_mc *> join(sdk::Av &av, const fi_collective_addr &address, void *context);
   void leave(CollectiveGroup &group);

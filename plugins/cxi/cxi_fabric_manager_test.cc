@@ -4,6 +4,9 @@
 // those that ask are in another.
 #include <httplib.h>
 
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -37,10 +40,22 @@ class Manager {
                  });
     server_.Delete(R"(/multicast/(\d+))",
                    [this](const httplib::Request &request, httplib::Response &response) {
-                     const std::lock_guard guard(mutex_);
+                     std::unique_lock guard(mutex_);
                      given_back.push_back(request.matches[1]);
                      response.status = 204;
+                     changed_.notify_all();
+                     if (slow) changed_.wait_for(guard, kPatience, [this] { return released; });
                    });
+    // For the members of a slow manager.
+    server_.Get("/asked-back", [this](const httplib::Request &, httplib::Response &) {
+      std::unique_lock guard(mutex_);
+      changed_.wait_for(guard, kPatience, [this] { return !given_back.empty(); });
+    });
+    server_.Get("/release", [this](const httplib::Request &, httplib::Response &) {
+      const std::lock_guard guard(mutex_);
+      released = true;
+      changed_.notify_all();
+    });
     port_ = server_.bind_to_any_port("127.0.0.1");
     if (port_ < 0) throw std::runtime_error("no port for a fabric manager");
     thread_ = std::thread([this] { server_.listen_after_bind(); });
@@ -58,11 +73,14 @@ class Manager {
   // After end().
   std::vector<nlohmann::json> asked;
   std::vector<std::string> tokens, given_back;
+  // Of a manager that takes nothing back before somebody releases it.
+  bool slow = false, released = false;
 
  private:
   std::vector<Answer> answers_;
   httplib::Server server_;
   std::mutex mutex_;
+  std::condition_variable changed_;
   std::thread thread_;
   int port_ = -1;
 };
@@ -181,6 +199,38 @@ TEST(CxiFabricManager, AnAddressThatIsInUseIsRefused) {
   manager.end();
   EXPECT_EQ(manager.asked.size(), 2u);
   EXPECT_EQ(manager.given_back, std::vector<std::string>{"17"}) << "that of the first group";
+}
+
+// Other endpoints of the domain go on while one that is closed waits for the manager.
+TEST(CxiFabricManager, WhoWaitsForItHoldsNobodyUp) {
+  if (is_fresh_process()) {
+    const std::string url = std::getenv("FI_CXI_COLL_FABRIC_MGR_URL");
+    httplib::Client manager(url.substr(0, url.rfind("/multicast")));
+    Team team(kMembers);
+    Node &other = team.net.add(collective_options(), {}, &team.net[0]);
+    team.groups[0].reset();
+    ASSERT_TRUE(manager.Get("/asked-back"));
+    std::atomic<bool> closes{false}, closed{false};
+    std::thread thread([&] {
+      closes = true;
+      team.net[0].ep.reset();
+      closed = true;
+    });
+    while (!closes) std::this_thread::yield();
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+    while (std::chrono::steady_clock::now() < end) fi_cq_read(other.tx_cq, nullptr, 0);
+    EXPECT_FALSE(closed) << "the manager has not answered";
+    EXPECT_LT(std::chrono::steady_clock::now(), end + std::chrono::seconds(2));
+    EXPECT_TRUE(manager.Get("/release"));
+    thread.join();
+    return;
+  }
+  Manager manager({{201, answer_of(17, root_of(Net(1, collective_options())[0]))}});
+  manager.slow = true;
+  ASSERT_FALSE(in_job(manager.url()));
+  manager.end();
+  EXPECT_EQ(manager.given_back, std::vector<std::string>{"17"});
+  EXPECT_TRUE(manager.released);
 }
 
 TEST(CxiFabricManager, WhereNobodyAnswersJoiningFails) {

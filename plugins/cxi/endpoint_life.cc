@@ -428,6 +428,7 @@ int CxiEndpoint::close() {
     close_portals();
     release(enabled() ? this : nullptr);
   }
+  collectives_.wait_for_manager();
   domain_.shared().children.fetch_sub(1);
   delete this;
   return 0;

@@ -185,6 +185,7 @@ class FabricManager::Worker final : private sdk::Handler {
   }
   ~Worker();
   Result<void> start();
+  void leave() { engine_.remove(*this); }
   void add(Request request);
   const ManagerOptions &options() const { return options_; }
 
@@ -229,7 +230,6 @@ Result<void> FabricManager::Worker::start() {
 }
 
 FabricManager::Worker::~Worker() {
-  if (owner_ != 0) engine_.remove(*this);
   if (thread_.joinable() && owner_ == ::getpid()) {
     {
       const std::lock_guard guard(mutex_);
@@ -397,6 +397,9 @@ Result<std::unique_ptr<FabricManager>> FabricManager::open(const weft_instance *
 
 FabricManager::FabricManager(std::unique_ptr<Worker> worker) : worker_(std::move(worker)) {}
 FabricManager::~FabricManager() = default;
+void FabricManager::leave() {
+  worker_->leave();
+}
 
 void FabricManager::ask(uint64_t group, const std::vector<Nid> &members, Vni vni) {
   const ManagerOptions &options = worker_->options();

@@ -59,8 +59,10 @@ class FabricManager {
   static Result<std::unique_ptr<FabricManager>> open(const weft_instance *instance,
                                                      const ManagerOptions &options,
                                                      sdk::Engine &engine, User &user);
-  // Addresses are given back first, for as long as a request may take.
+  // Waits until addresses are given back, for as long as a request may take: without the engine's
+  // lock, after leave().
   ~FabricManager();
+  void leave();  // with the lock: the user hears nothing more
   void ask(uint64_t group, const std::vector<Nid> &members, Vni vni);
   void give_back(uint32_t address);
 
