@@ -27,8 +27,10 @@ class Manager {
     int status = 201;
     std::string text;
   };
-  // What it says to one request after the other, and then again and again the last.
-  explicit Manager(std::vector<Answer> answers) : answers_(std::move(answers)) {
+  // What it says to one request after the other, and then again and again the last. A slow one takes
+  // nothing back before somebody releases it.
+  explicit Manager(std::vector<Answer> answers, bool slow = false)
+      : slow_(slow), answers_(std::move(answers)) {
     server_.Post("/multicast",
                  [this](const httplib::Request &request, httplib::Response &response) {
                    const std::lock_guard guard(mutex_);
@@ -44,7 +46,7 @@ class Manager {
                      given_back.push_back(request.matches[1]);
                      response.status = 204;
                      changed_.notify_all();
-                     if (slow) changed_.wait_for(guard, kPatience, [this] { return released; });
+                     if (slow_) changed_.wait_for(guard, kPatience, [this] { return released; });
                    });
     // For the members of a slow manager.
     server_.Get("/asked-back", [this](const httplib::Request &, httplib::Response &) {
@@ -73,10 +75,10 @@ class Manager {
   // After end().
   std::vector<nlohmann::json> asked;
   std::vector<std::string> tokens, given_back;
-  // Of a manager that takes nothing back before somebody releases it.
-  bool slow = false, released = false;
+  bool released = false;
 
  private:
+  const bool slow_;
   std::vector<Answer> answers_;
   httplib::Server server_;
   std::mutex mutex_;
@@ -225,8 +227,7 @@ TEST(CxiFabricManager, WhoWaitsForItHoldsNobodyUp) {
     thread.join();
     return;
   }
-  Manager manager({{201, answer_of(17, root_of(Net(1, collective_options())[0]))}});
-  manager.slow = true;
+  Manager manager({{201, answer_of(17, root_of(Net(1, collective_options())[0]))}}, true);
   ASSERT_FALSE(in_job(manager.url()));
   manager.end();
   EXPECT_EQ(manager.given_back, std::vector<std::string>{"17"});
