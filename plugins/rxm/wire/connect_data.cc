@@ -34,13 +34,18 @@ static_assert(sizeof(WireAccept) == kAcceptSize);
 // peer posts so many receives.
 constexpr uint32_t kMark = 0x5ef;
 
-// Below the level is the place, 0 for endpoints that are no contexts.
+// Below the level is the place, 0 for endpoints that are no contexts. At level 1 there is none, and
+// the count has its bits.
 constexpr unsigned kPlaceShift = 11;
+constexpr uint32_t most_marked(uint8_t level) {
+  return level < kLevelOfPlaces ? 0xffff : kMaxMarkedCount;
+}
 
 constexpr uint32_t mark(uint32_t count, uint8_t level, uint8_t place) {
   if (level == 0) return count;
+  if (level < kLevelOfPlaces) place = 0;
   return kMark << 20 | uint32_t(std::min(level, kMaxLevel)) << 16 |
-         uint32_t(place % kPlaces) << kPlaceShift | std::min(count, kMaxMarkedCount);
+         uint32_t(place % kPlaces) << kPlaceShift | std::min(count, most_marked(level));
 }
 
 struct Marked {
@@ -51,7 +56,9 @@ struct Marked {
 constexpr Marked unmark(uint32_t field) {
   const auto level = uint8_t(field >> 16 & kMaxLevel);
   if (field >> 20 != kMark || level == 0) return {field, 0, 0};
-  return {field & kMaxMarkedCount, level, uint8_t(field >> kPlaceShift & (kPlaces - 1))};
+  const bool has_place = level >= kLevelOfPlaces;
+  return {field & most_marked(level), level,
+          has_place ? uint8_t(field >> kPlaceShift & (kPlaces - 1)) : uint8_t(0)};
 }
 
 constexpr uint64_t join(uint32_t process, uint32_t index) {

@@ -37,9 +37,10 @@ using ConnectBytes = std::array<uint8_t, kConnectSize>;
 using AcceptBytes = std::array<uint8_t, kAcceptSize>;
 using RejectBytes = std::array<uint8_t, kRejectSize>;
 
-// A peer of this level or above accepts segmented messages that are probed and claimed, and packets
-// of type kPart.
-inline constexpr uint8_t kLevel = 1;
+// A peer of level 1 or above accepts segmented messages that are probed and claimed, and packets of
+// type kPart; one of level 2 says its place.
+inline constexpr uint8_t kLevel = 2;
+inline constexpr uint8_t kLevelOfPlaces = 2;
 inline constexpr uint8_t kMaxLevel = 15;
 // The largest count that fits beside the mark.
 inline constexpr uint32_t kMaxMarkedCount = 0x7ff;

@@ -52,20 +52,32 @@ TEST(ConnectData, AWeftPeerIsKnownByItsCountOfReceives) {
   EXPECT_EQ(encode(AcceptData{.receive_count = 0x102, .level = 1})[10], 0xf1);
   EXPECT_EQ(encode(AcceptData{.receive_count = 0x102, .level = 1})[11], 0x5e);
   // A count that does not fit beside the mark is cut to the largest one.
-  EXPECT_EQ(parse_accept(encode(AcceptData{.receive_count = 1 << 20, .level = 1}))->receive_count,
+  EXPECT_EQ(parse_accept(encode(AcceptData{.receive_count = 1 << 20, .level = 2}))->receive_count,
             kMaxMarkedCount);
 }
 
 TEST(ConnectData, AContextSaysItsPlace) {
   for (uint8_t place : {0, 1, 31}) {
     const auto request = parse_connect(
-        encode(ConnectData{.receive_count = kMaxMarkedCount, .level = 1, .place = place}));
+        encode(ConnectData{.receive_count = kMaxMarkedCount, .level = 2, .place = place}));
     ASSERT_TRUE(request);
     EXPECT_EQ(request->place, place);
     EXPECT_EQ(request->receive_count, kMaxMarkedCount);
-    EXPECT_EQ(request->level, 1);
+    EXPECT_EQ(request->level, 2);
   }
   EXPECT_EQ(parse_connect(encode(ConnectData{.receive_count = 0xf800}))->place, 0) << "no mark";
+}
+
+// A peer from before there were places may post many receives.
+TEST(ConnectData, TheCountOfAPeerOfLevel1IsNoPlace) {
+  ConnectBytes bytes = encode(ConnectData{.level = 1});
+  bytes[12] = 0xff, bytes[13] = 0xff;
+  const auto request = parse_connect(bytes);
+  ASSERT_TRUE(request);
+  EXPECT_EQ(request->level, 1);
+  EXPECT_EQ(request->place, 0);
+  EXPECT_EQ(request->receive_count, 0xffffu);
+  EXPECT_EQ(parse_connect(encode(ConnectData{.level = 1, .place = 3}))->place, 0);
 }
 
 TEST(ConnectData, AnIncompleteMarkIsNone) {
