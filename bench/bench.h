@@ -15,10 +15,13 @@
 #define WEFT_BENCH_BENCH_H_
 
 #include <absl/strings/str_format.h>
+#include <stdio.h>
 #include <time.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -43,6 +46,24 @@ inline uint64_t NowNs() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
+// The exit status of a program whose main is `body`; a failure is told, and is 1.
+template <class Body>
+int RunProgram(const char *name, Body body) {
+  try {
+    return body();
+  } catch (const std::exception &failure) {
+    absl::FPrintF(stderr, "%s: %s\n", name, failure.what());
+    return 1;
+  }
+}
+
+// The middle one of `values`, of which there is at least one.
+inline double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 enum class Test { kLat, kBw, kRate, kWriteLat, kWriteBw, kReadLat, kReadBw, kOverlap };

@@ -70,6 +70,15 @@ struct PartyOptions {
   }
 };
 
+// A report without results, of a program that uses one library at both ends.
+inline nlohmann::json ReportOf(const char *program, const PartyOptions &options,
+                               const Library &library) {
+  const nlohmann::json loaded = {{"path", library.path}, {"version", library.version}};
+  return {{"program", program},           {"format", 1},
+          {"provider", options.provider}, {"library", loaded},
+          {"peer_library", loaded},       {"results", nlohmann::json::array()}};
+}
+
 inline double Seconds(uint64_t since) {
   return static_cast<double>(NowNs() - since) / 1e9;
 }

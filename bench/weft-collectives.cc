@@ -225,10 +225,5 @@ int Main(int argc, char **argv) {
 }  // namespace weft::bench
 
 int main(int argc, char **argv) {
-  try {
-    return weft::bench::Main(argc, argv);
-  } catch (const std::exception &failure) {
-    absl::FPrintF(stderr, "weft-collectives: %s\n", failure.what());
-    return 1;
-  }
+  return weft::bench::RunProgram("weft-collectives", [&] { return weft::bench::Main(argc, argv); });
 }

@@ -39,12 +39,6 @@ struct Options : PartyOptions {
   double seconds = 0.2;
 };
 
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 uint64_t ThreadNs() {
   timespec now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -239,10 +233,7 @@ int Main(int argc, char **argv) {
   app.add_option("--seconds", options.seconds, "Time per figure")->check(CLI::Range(0.001, 60.0));
   CLI11_PARSE(app, argc, argv);
   const Library library = LoadedLibrary();
-  const json loaded = {{"path", library.path}, {"version", library.version}};
-  json report = {{"program", "weft-contexts"},   {"format", 1},
-                 {"provider", options.provider}, {"library", loaded},
-                 {"peer_library", loaded},       {"results", json::array()}};
+  json report = ReportOf("weft-contexts", options, library);
   const double times =
       options.test == "scalable" ? MeasureScalable(options) : MeasureContexts(options);
   FILE *out = options.json_file == "-" ? stderr : stdout;
@@ -260,10 +251,5 @@ int Main(int argc, char **argv) {
 }  // namespace weft::bench
 
 int main(int argc, char **argv) {
-  try {
-    return weft::bench::Main(argc, argv);
-  } catch (const std::exception &failure) {
-    absl::FPrintF(stderr, "weft-contexts: %s\n", failure.what());
-    return 1;
-  }
+  return weft::bench::RunProgram("weft-contexts", [&] { return weft::bench::Main(argc, argv); });
 }

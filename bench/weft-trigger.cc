@@ -34,12 +34,6 @@ struct Options : PartyOptions {
   double seconds = 0.2;
 };
 
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 // A sender and a receiver that share a completion queue, and the counter that starts sends.
 class Pair {
  public:
@@ -138,10 +132,7 @@ int Main(int argc, char **argv) {
   app.add_option("--seconds", options.seconds, "Time per figure")->check(CLI::Range(0.001, 60.0));
   CLI11_PARSE(app, argc, argv);
   const Library library = LoadedLibrary();
-  const json loaded = {{"path", library.path}, {"version", library.version}};
-  json report = {{"program", "weft-trigger"},    {"format", 1},
-                 {"provider", options.provider}, {"library", loaded},
-                 {"peer_library", loaded},       {"results", json::array()}};
+  json report = ReportOf("weft-trigger", options, library);
   FILE *out = options.json_file == "-" ? stderr : stdout;
   absl::FPrintF(out, "library: %s\n%s\n%9s %12s %12s %12s\n", library.path, options.provider,
                 "bytes", "direct us", "triggered us", "more us");
@@ -163,10 +154,5 @@ int Main(int argc, char **argv) {
 }  // namespace weft::bench
 
 int main(int argc, char **argv) {
-  try {
-    return weft::bench::Main(argc, argv);
-  } catch (const std::exception &failure) {
-    absl::FPrintF(stderr, "weft-trigger: %s\n", failure.what());
-    return 1;
-  }
+  return weft::bench::RunProgram("weft-trigger", [&] { return weft::bench::Main(argc, argv); });
 }

@@ -117,10 +117,7 @@ int Main(int argc, char **argv) {
   app.add_option("--seconds", options.seconds, "Time per figure")->check(CLI::Range(0.001, 60.0));
   CLI11_PARSE(app, argc, argv);
   const Library library = LoadedLibrary();
-  const json loaded = {{"path", library.path}, {"version", library.version}};
-  json report = {{"program", "weft-unexpected"}, {"format", 1},
-                 {"provider", options.provider}, {"library", loaded},
-                 {"peer_library", loaded},       {"results", json::array()}};
+  json report = ReportOf("weft-unexpected", options, library);
   FILE *out = options.json_file == "-" ? stderr : stdout;
   absl::FPrintF(out, "library: %s\n%s\n%9s %12s %12s %8s\n", library.path, options.provider,
                 "waiting", "us", "us with none", "times");
@@ -148,10 +145,5 @@ int Main(int argc, char **argv) {
 }  // namespace weft::bench
 
 int main(int argc, char **argv) {
-  try {
-    return weft::bench::Main(argc, argv);
-  } catch (const std::exception &failure) {
-    absl::FPrintF(stderr, "weft-unexpected: %s\n", failure.what());
-    return 1;
-  }
+  return weft::bench::RunProgram("weft-unexpected", [&] { return weft::bench::Main(argc, argv); });
 }
