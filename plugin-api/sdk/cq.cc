@@ -416,18 +416,7 @@ class CqFeeder final : public Feeder {
     return of(peer).add({context, flags, len, buf, data, tag, source}, {});
   }
   static ssize_t writeerr(fid_peer_cq *peer, const fi_cq_err_entry *entry) {
-    CompletionError error{.context = entry->op_context,
-                          .flags = entry->flags,
-                          .len = entry->len,
-                          .buf = entry->buf,
-                          .data = entry->data,
-                          .tag = entry->tag,
-                          .olen = entry->olen,
-                          .err = entry->err,
-                          .prov_errno = entry->prov_errno,
-                          .src_addr = entry->src_addr};
-    error.err_data.assign(static_cast<const char *>(entry->err_data), entry->err_data_size);
-    return of(peer).add({.flags = Cq::kError}, std::move(error));
+    return of(peer).add({.flags = Cq::kError}, error_of(*entry));
   }
   static fi_ops_cq_owner kOps;
 

@@ -10,7 +10,8 @@
 
 #include <algorithm>
 #include <new>
-#include <string>
+
+#include "peer.h"
 
 namespace weft::sdk {
 namespace {
@@ -68,18 +69,7 @@ class LentCq final : public Lent<LentCq, fid_peer_cq, Cq> {
     Cq &cq = from(peer)->owned_;
     const Guard guard(cq.engine().lock());
     if (cq.holds_back()) return -FI_EAGAIN;
-    const auto *const text = static_cast<const char *>(entry->err_data);
-    cq.push_error({.context = entry->op_context,
-                   .flags = entry->flags,
-                   .len = entry->len,
-                   .buf = entry->buf,
-                   .data = entry->data,
-                   .tag = entry->tag,
-                   .olen = entry->olen,
-                   .err = entry->err,
-                   .prov_errno = entry->prov_errno,
-                   .err_data = text != nullptr ? std::string(text, entry->err_data_size) : "",
-                   .src_addr = entry->src_addr});
+    cq.push_error(error_of(*entry));
     return 0;
   }
 };

@@ -103,4 +103,19 @@ Result<fid_peer_av_set *> peer_av_set(void *context) {
   return owner;
 }
 
+CompletionError error_of(const fi_cq_err_entry &entry) {
+  const auto *const text = static_cast<const char *>(entry.err_data);
+  return {.context = entry.op_context,
+          .flags = entry.flags,
+          .len = entry.len,
+          .buf = entry.buf,
+          .data = entry.data,
+          .tag = entry.tag,
+          .olen = entry.olen,
+          .err = entry.err,
+          .prov_errno = entry.prov_errno,
+          .err_data = text != nullptr ? std::string(text, entry.err_data_size) : "",
+          .src_addr = entry.src_addr};
+}
+
 }  // namespace weft::sdk

@@ -15,6 +15,7 @@
 
 #include <rdma/providers/fi_peer.h>
 #include <weft/result.h>
+#include <weft/sdk/cq.h>
 
 namespace weft::sdk {
 
@@ -23,6 +24,9 @@ Result<fid_peer_cntr *> peer_cntr(void *context);      // a fi_peer_cntr_context
 Result<fid_peer_srx *> peer_srx(void *context);        // a fi_peer_srx_context
 Result<fid_peer_av *> peer_av(void *context);          // a fi_peer_av_context
 Result<fid_peer_av_set *> peer_av_set(void *context);  // a fi_peer_av_set_context
+
+// What a peer reports by writeerr().
+CompletionError error_of(const fi_cq_err_entry &entry);
 
 }  // namespace weft::sdk
 
