@@ -42,6 +42,7 @@ namespace weft::bench {
 struct PartyOptions {
   std::string provider = "tcp;ofi_rxm";
   uint64_t caps = FI_TAGGED;  // with FI_COLLECTIVE an endpoint has an event queue
+  int mr_mode = 0;            // beside what all of them support
   size_t queue = 2048;        // entries of the completion queue
   double timeout = 60;
   uint64_t memory_mib = 2048;
@@ -101,8 +102,8 @@ class Party {
     hints->ep_attr->type = FI_EP_RDM;
     hints->caps = options.caps;
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
-    hints->domain_attr->mr_mode =
-        FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+    hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY |
+                                  FI_MR_ENDPOINT | options.mr_mode;
     hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
     hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
     hints->fabric_attr->prov_name = strdup(options.provider.c_str());
@@ -153,6 +154,7 @@ class Party {
   fid_eq *eq() { return eq_.get(); }
   fid_av *av() { return av_.get(); }
   fid_domain *domain() { return domain_.get(); }
+  const fi_info *info() const { return info_.get(); }
   std::string name() {
     std::string bytes(256, '\0');
     size_t length = bytes.size();

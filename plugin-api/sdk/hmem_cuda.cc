@@ -47,9 +47,14 @@ class CudaMemory final : public HmemIface {
   enum fi_hmem_iface iface() const override { return FI_HMEM_CUDA; }
   const char *name() const override { return "CUDA"; }
   HmemPlace find(const void *address) override;
-  bool copy(const HmemPlace &place, void *to, const void *from, size_t length) override;
+  bool copy(const HmemPlace &place, void *to, const void *from, size_t length) override {
+    return start(place, to, from, length) && finish(place);
+  }
+  bool start(const HmemPlace &place, void *to, const void *from, size_t length) override;
+  bool finish(const HmemPlace &place) override;
   Result<HmemDmabuf> dmabuf(const HmemPlace &place, const void *address, size_t length) override;
   void register_host(void *address, size_t length) override;
+  void register_host_for(const HmemPlace &place, void *address, size_t length) override;
   void unregister_host(void *address) override;
 
  private:
@@ -73,7 +78,7 @@ class CudaMemory final : public HmemIface {
 
   void *context_of(int device);
   void *stream_of(void *context);
-  bool copy_once(void *stream, void *to, const void *from, size_t length);
+  bool start_once(void *stream, void *to, const void *from, size_t length);
 
   const CudaFunctions cuda_;
   std::mutex mutex_;
@@ -128,23 +133,27 @@ void *CudaMemory::stream_of(void *context) {
   return streams_[context] = stream;
 }
 
-bool CudaMemory::copy_once(void *stream, void *to, const void *from, size_t length) {
+bool CudaMemory::start_once(void *stream, void *to, const void *from, size_t length) {
   return stream != nullptr &&
          cuda_.copy(reinterpret_cast<uintptr_t>(to), reinterpret_cast<uintptr_t>(from), length,
-                    stream) == kCudaSuccess &&
-         cuda_.stream_synchronize(stream) == kCudaSuccess;
+                    stream) == kCudaSuccess;
 }
 
-bool CudaMemory::copy(const HmemPlace &place, void *to, const void *from, size_t length) {
+bool CudaMemory::start(const HmemPlace &place, void *to, const void *from, size_t length) {
   const Current current(cuda_, place.context);
   if (!current) return false;
-  if (copy_once(stream_of(place.context), to, from, length)) return true;
+  if (start_once(stream_of(place.context), to, from, length)) return true;
   // The application may have destroyed a context, and have got another one at the same address.
   {
     const std::lock_guard guard(mutex_);
     streams_.erase(place.context);
   }
-  return copy_once(stream_of(place.context), to, from, length);
+  return start_once(stream_of(place.context), to, from, length);
+}
+
+bool CudaMemory::finish(const HmemPlace &place) {
+  const Current current(cuda_, place.context);
+  return current && cuda_.stream_synchronize(stream_of(place.context)) == kCudaSuccess;
 }
 
 Result<HmemDmabuf> CudaMemory::dmabuf(const HmemPlace &place, const void *address, size_t length) {
@@ -167,6 +176,11 @@ void CudaMemory::register_host(void *address, size_t length) {
   void *context = nullptr;
   if (cuda_.current(&context) != kCudaSuccess || context == nullptr) return;
   (void)cuda_.host_register(address, length, kHostRegisterPortable);
+}
+
+void CudaMemory::register_host_for(const HmemPlace &place, void *address, size_t length) {
+  const Current current(cuda_, place.context);
+  if (current) (void)cuda_.host_register(address, length, kHostRegisterPortable);
 }
 
 void CudaMemory::unregister_host(void *address) {

@@ -64,10 +64,15 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
   WEFT_TRY(const uint8_t dscp, sdk::domain_dscp(info, fabric.api_version()));
   Domain *domain = nullptr;
   try {
-    auto staging =
-        hmem != nullptr ? std::make_unique_for_overwrite<uint8_t[]>(kHmemStagingSize) : nullptr;
+    std::unique_ptr<sdk::HmemOutput> output;
+    std::unique_ptr<sdk::HmemInput> input;
+    if (hmem != nullptr) {
+      output = std::make_unique<sdk::HmemOutput>(hmem);
+      input = std::make_unique<sdk::HmemInput>(hmem);
+    }
     domain = new Domain(fabric, settings, info, context);
-    domain->hmem_staging_ = std::move(staging);
+    domain->hmem_output_ = std::move(output);
+    domain->hmem_input_ = std::move(input);
     domain->set_hmem(std::move(hmem));
   } catch (const std::bad_alloc &) {
     return fail(FI_ENOMEM, "no memory for a domain");

@@ -19,6 +19,7 @@
 #include <weft/sdk/fabric_ops.h>
 #include <weft/sdk/fid.h>
 #include <weft/sdk/hmem.h>
+#include <weft/sdk/hmem_pipe.h>
 #include <weft/sdk/scalable.h>
 
 #include <memory>
@@ -35,7 +36,7 @@ class Fabric;
 class SharedReceiveContext;
 class UnconnectedEndpoint;
 
-inline constexpr size_t kStagingSize = 64 * 1024, kHmemStagingSize = 256 * 1024;
+inline constexpr size_t kStagingSize = 64 * 1024;
 
 // The op tables of missing capabilities: every op returns -FI_ENOSYS.
 struct Nothing final : sdk::Object<Nothing, fid_ep> {};
@@ -53,8 +54,9 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   // Small messages of all endpoints are read into this buffer, many at a time. It is used within
   // one call only.
   uint8_t *staging() { return staging_.get(); }
-  // FI_HMEM: where bytes of devices wait for the socket.
-  uint8_t *hmem_staging() { return hmem_staging_.get(); }
+  // With FI_HMEM: where bytes of devices wait for the socket, and those from it for devices.
+  sdk::HmemOutput &hmem_output() { return *hmem_output_; }
+  sdk::HmemInput &hmem_input() { return *hmem_input_; }
   std::vector<Endpoint *> &endpoints() { return endpoints_; }  // with the lock held
 
   std::vector<UnconnectedEndpoint *> &unconnected() { return unconnected_; }           // the same
@@ -82,7 +84,8 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   Keys keys_;
   uint8_t dscp_ = 0;
   std::unique_ptr<uint8_t[]> staging_;
-  std::unique_ptr<uint8_t[]> hmem_staging_;
+  std::unique_ptr<sdk::HmemOutput> hmem_output_;
+  std::unique_ptr<sdk::HmemInput> hmem_input_;
   std::vector<Endpoint *> endpoints_;
   std::vector<UnconnectedEndpoint *> unconnected_;
   std::vector<SharedReceiveContext *> shared_receives_;

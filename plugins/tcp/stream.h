@@ -54,6 +54,7 @@
 #include <unistd.h>
 #include <weft/sdk/engine.h>
 #include <weft/sdk/hmem.h>
+#include <weft/sdk/hmem_pipe.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/mr.h>
 #include <weft/sdk/pool.h>
@@ -92,13 +93,12 @@ class Stream {
       std::memcpy(to, from, length);
       return;
     }
-    const sdk::HmemPlace place = hmem->find(to, length);
-    if (!sdk::hmem_copy(to, place.or_null(), from, nullptr, length)) landing_error_ = FI_EIO;
+    land(to, hmem->find(to, length), from, length);
   }
 
  protected:
   explicit Stream(Domain &domain) : domain_(domain), engine_(domain.engine()) {}
-  ~Stream() = default;
+  ~Stream() { forget_staged(); }
 
   // ---- output ----
 
@@ -153,6 +153,7 @@ class Stream {
   // frame.
   template <class Take>
   void take_back(Take &&take) {
+    forget_staged();
     writer_.drain([&](SendItem &item) {
       auto &op = static_cast<Operation &>(item);
       if (op.is_control()) {
@@ -203,7 +204,11 @@ class Stream {
   }
 
   // What came of the payload that has just ended: 0, or that a device has failed.
-  int take_landing_error() { return std::exchange(landing_error_, 0); }
+  int take_landing_error() {
+    if (landing_error_ != 0) [[unlikely]]
+      settle_landing();
+    return std::exchange(landing_error_, 0);
+  }
 
   // ---- a peer's access to memory ----
 
@@ -276,7 +281,13 @@ class Stream {
   void on_sent(Operation &op);
   bool receive_in_order(size_t room);
   bool reads_directly() const;
-  bool stage(std::span<iovec> iov, size_t &count);
+  // Copies for devices and from them may be under way within receive() and between calls of
+  // flush_output(). No operation ends before its own are over.
+  void land(void *to, const sdk::HmemPlace &place, const void *from, size_t length);
+  void settle_landing();
+  void forget_staged() {
+    if (domain_.hmem() != nullptr) domain_.hmem_output().forget(this);
+  }
   ssize_t read_socket(const iovec *iov, size_t count);
   void feed(const uint8_t *bytes, size_t count);
   void unpin_incoming() {
@@ -285,7 +296,8 @@ class Stream {
   }
   Verdict refuse_rma(const FrameHeader &header, const RmaVector &vector, sdk::MrReject reject);
 
-  int landing_error_ = 0;                // of the current payload
+  static constexpr int kUnderWay = -1;
+  int landing_error_ = 0;                // of the current payload; or kUnderWay
   bool is_broken_ = false;               // a device or medium has failed where a peer has written
   uint64_t burst_round_ = ~UINT64_C(0);  // engine round of the last send that went out at once
   uint64_t burst_bytes_ = 0;
@@ -315,7 +327,8 @@ void Stream<Upper>::flush_output() {
     msghdr message{};
     message.msg_iov = iov;
     size_t gathered = writer_.gather(iov);
-    if (domain_.hmem() != nullptr && !stage(iov, gathered)) {
+    sdk::HmemOutput *const devices = domain_.hmem() != nullptr ? &domain_.hmem_output() : nullptr;
+    if (devices != nullptr && !devices->stage(this, iov, gathered)) {
       upper().failed(FI_EIO, "copy from a device what goes to");
       return;
     }
@@ -323,6 +336,7 @@ void Stream<Upper>::flush_output() {
     uint64_t total = 0;
     for (size_t i = 0; i < message.msg_iovlen; ++i) total += iov[i].iov_len;
     uint8_t together[kCoalesce];
+    iovec single = iov[0];
     if (message.msg_iovlen > 1 && total <= sizeof together) {
       // A small copy costs less than the kernel's work for each vector.
       size_t at = 0;
@@ -330,12 +344,12 @@ void Stream<Upper>::flush_output() {
         std::memcpy(together + at, iov[i].iov_base, iov[i].iov_len);
         at += iov[i].iov_len;
       }
-      iov[0] = {together, at};
+      single = {together, at};
       message.msg_iovlen = 1;
     }
     const ssize_t sent =
         message.msg_iovlen == 1
-            ? ::send(socket_, iov[0].iov_base, iov[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
+            ? ::send(socket_, single.iov_base, single.iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
             : ::sendmsg(socket_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
       const int error = errno;
@@ -349,6 +363,7 @@ void Stream<Upper>::flush_output() {
       upper().watch();
       return;
     }
+    if (devices != nullptr) devices->on_sent({iov, gathered}, size_t(sent));
     writer_.on_sent(size_t(sent),
                     [this](SendItem &item) { on_sent(static_cast<Operation &>(item)); });
     if (uint64_t(sent) < total) {
@@ -361,23 +376,6 @@ void Stream<Upper>::flush_output() {
     want_out_ = false;
     upper().watch();
   }
-}
-
-// Bytes of a device go by way of the host, as many at a time as there is room for.
-template <class Upper>
-bool Stream<Upper>::stage(std::span<iovec> iov, size_t &count) {
-  size_t used = 0;
-  for (size_t i = 0; i < count; ++i) {
-    const sdk::HmemPlace place = domain_.hmem()->find(iov[i].iov_base, iov[i].iov_len);
-    if (!place) continue;
-    uint8_t *const to = domain_.hmem_staging() + used;
-    const size_t part = std::min(iov[i].iov_len, kHmemStagingSize - used);
-    if (!sdk::hmem_copy(to, nullptr, iov[i].iov_base, &place, part)) return false;
-    if (part != iov[i].iov_len) count = part != 0 ? i + 1 : i;
-    iov[i] = {to, part};
-    used += part;
-  }
-  return true;
 }
 
 template <class Upper>
@@ -412,6 +410,7 @@ void Stream<Upper>::on_sent(Operation &op) {
 
 template <class Upper>
 void Stream<Upper>::fail_operations(int error) {
+  forget_staged();
   // Operations that were sent come first: they were posted first.
   while (!acks_.empty()) upper().complete(*acks_.pop(), error);
   while (!reads_.empty()) upper().complete(*reads_.pop(), error);
@@ -441,10 +440,32 @@ void Stream<Upper>::receive() {
     const bool more =
         receive_in_order(large && !reader_.in_payload() ? kSmallStaging : kStagingSize);
     if constexpr (requires { upper().go_on_reading(); }) {
-      if (upper().open() && !upper().go_on_reading()) return;
+      if (upper().open() && !upper().go_on_reading()) break;
     }
-    if (!more) return;
+    if (!more) break;
   }
+  if (landing_error_ == kUnderWay) [[unlikely]]
+    settle_landing();
+}
+
+template <class Upper>
+void Stream<Upper>::land(void *to, const sdk::HmemPlace &place, const void *from, size_t length) {
+  sdk::HmemInput &input = domain_.hmem_input();
+  if (place && input.has(from)) {
+    if (landing_error_ != FI_EIO)
+      landing_error_ = input.start(to, place, from, length) ? kUnderWay : FI_EIO;
+    return;
+  }
+  // The host's; or from the stash, which does not stay.
+  if (sdk::hmem_copy(to, place.or_null(), from, nullptr, length)) return;
+  settle_landing();
+  landing_error_ = FI_EIO;
+}
+
+// What has been received is in the memory of the device.
+template <class Upper>
+void Stream<Upper>::settle_landing() {
+  if (landing_error_ == kUnderWay) landing_error_ = domain_.hmem_input().finish() ? 0 : FI_EIO;
 }
 
 // Whether the socket's bytes may go straight to their place: memory of a device is no such place.
@@ -469,6 +490,9 @@ bool Stream<Upper>::receive_in_order(size_t room) {
     for (const iovec &v : reader_.direct()) iov[count++] = v;
     direct = reader_.direct_left();
     room = kSmallStaging;
+  } else if (domain_.hmem() != nullptr) {
+    staging = domain_.hmem_input().bytes();
+    if (reader_.direct_left() >= kDirectMin) room = sdk::HmemInput::kPart;
   }
   iov[count++] = {staging, room};
   const ssize_t n = read_socket(iov, count);
@@ -493,6 +517,7 @@ ssize_t Stream<Upper>::read_socket(const iovec *iov, size_t count) {
     const int error = errno;
     if (n < 0 && error == EINTR) continue;
     if (n < 0 && (error == EAGAIN || error == EWOULDBLOCK)) return -1;
+    settle_landing();
     if (n == 0) {
       upper().ended();
     } else {

@@ -60,6 +60,17 @@ bool have_double() {
   return library() != nullptr && ::dlsym(library(), "fakecuda_count") != nullptr;
 }
 
+int device_count() {
+  int count = 0;
+  call("cuInit", 0u);
+  call("cuDeviceGetCount", &count);
+  return count;
+}
+
+void copy(void *to, const void *from, size_t size) {
+  if (size != 0) call("cuMemcpy", address(to), address(from), size);
+}
+
 uint64_t count(const char *what) {
   return function<uint64_t (*)(const char *)>("fakecuda_count")(what);
 }
@@ -99,16 +110,14 @@ DeviceMemory::~DeviceMemory() {
 
 void DeviceMemory::write(const std::vector<uint8_t> &bytes, size_t offset) {
   const CurrentContext current(device_);
-  if (!bytes.empty())
-    call("cuMemcpy", address(data_ + offset), address(bytes.data()), bytes.size());
+  copy(data_ + offset, bytes.data(), bytes.size());
   call("cuCtxSynchronize");
 }
 
 std::vector<uint8_t> DeviceMemory::read(size_t offset, size_t length) const {
   const CurrentContext current(device_);
   std::vector<uint8_t> bytes(std::min(length, size_ - offset));
-  if (!bytes.empty())
-    call("cuMemcpy", address(bytes.data()), address(data_ + offset), bytes.size());
+  copy(bytes.data(), data_ + offset, bytes.size());
   return bytes;
 }
 

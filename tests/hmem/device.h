@@ -23,6 +23,7 @@ namespace weft::hmem {
 
 bool have_device();
 bool have_double();  // the device is the one beside this file
+int device_count();
 
 class DeviceMemory {
  public:
@@ -47,6 +48,9 @@ class DeviceMemory {
   int device_ = 0;
   Kind kind_ = Kind::kDevice;
 };
+
+// Between any two places, of the host or of a device. A context is current.
+void copy(void *to, const void *from, size_t size);
 
 // Of the double: how often the library was asked for this: "queries", "copies", "registrations",
 // "registered" (buffers of the host that are registered now).

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // libcuda inside of a test process: two devices whose memory faults when the processor touches it.
-// Only what weft and its tests call, with the forms of the CUDA Driver API.
+// Only what weft and its tests call, with the forms of the CUDA Driver API. A copy that need not be
+// over when its call returns, because the host's side is registered, happens when its stream is
+// waited for, and no earlier.
 //
 // An allocation is a memfd. The application sees it without any right; a second mapping, which only
 // this file knows, has the bytes. Managed memory has its rights. A context is needed where the real
@@ -14,7 +16,6 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <set>
 #include <vector>
 
 #define FAKE_EXPORT extern "C" __attribute__((visibility("default")))
@@ -39,10 +40,17 @@ struct FakeContext {
   int device;
 };
 
+struct FakeCopy {
+  uint8_t *to;
+  const uint8_t *from;
+  size_t length;
+};
+
 struct FakeDriver {
   std::mutex mutex;
   std::map<uintptr_t, FakeAllocation> allocations;
-  std::set<void *> streams, registered;
+  std::map<void *, std::vector<FakeCopy>> streams;  // and what is to be copied
+  std::map<uintptr_t, size_t> registered;
   FakeContext primary[kFakeDevices] = {{0}, {1}};
   std::atomic<uint64_t> queries{0}, copies{0}, registrations{0}, fail_after{UINT64_MAX};
 
@@ -54,6 +62,13 @@ struct FakeDriver {
     if (at - behind->first >= behind->second.size) return nullptr;
     start = behind->first;
     return &behind->second;
+  }
+  bool may_wait(uintptr_t at, size_t length) {
+    uintptr_t start = 0;
+    if (find(at, start) != nullptr) return true;
+    auto behind = registered.upper_bound(at);
+    return behind != registered.begin() &&
+           (--behind, at - behind->first + length <= behind->second);
   }
   // Where the bytes are. Null: they are not all in one allocation.
   uint8_t *bytes_at(uintptr_t at, size_t length) {
@@ -183,12 +198,16 @@ FAKE_EXPORT int cuStreamCreate(void **stream, unsigned) {
   if (contexts.empty()) return kInvalidContext;
   const std::lock_guard guard(driver().mutex);
   *stream = new char;
-  driver().streams.insert(*stream);
+  driver().streams[*stream];
   return kSuccess;
 }
 FAKE_EXPORT int cuStreamSynchronize(void *stream) {
   const std::lock_guard guard(driver().mutex);
-  return driver().streams.contains(stream) ? kSuccess : kInvalidHandle;
+  const auto found = driver().streams.find(stream);
+  if (found == driver().streams.end()) return kInvalidHandle;
+  for (const FakeCopy &one : found->second) std::memmove(one.to, one.from, one.length);
+  found->second.clear();
+  return kSuccess;
 }
 FAKE_EXPORT int cuMemcpyAsync(uintptr_t to, uintptr_t from, size_t length, void *stream) {
   if (contexts.empty()) return kInvalidContext;
@@ -200,19 +219,23 @@ FAKE_EXPORT int cuMemcpyAsync(uintptr_t to, uintptr_t from, size_t length, void 
   uint8_t *const into = driver().bytes_at(to, length);
   const uint8_t *const out = driver().bytes_at(from, length);
   if (into == nullptr || out == nullptr) return kInvalidValue;
-  std::memmove(into, out, length);
+  if (driver().may_wait(to, length) && driver().may_wait(from, length))
+    driver().streams[stream].push_back({into, out, length});
+  else
+    std::memmove(into, out, length);
   return kSuccess;
 }
-FAKE_EXPORT int cuMemHostRegister_v2(void *address, size_t, unsigned) {
+FAKE_EXPORT int cuMemHostRegister_v2(void *address, size_t length, unsigned) {
   if (contexts.empty()) return kInvalidContext;
   const std::lock_guard guard(driver().mutex);
   driver().registrations.fetch_add(1);
-  driver().registered.insert(address);
+  driver().registered[reinterpret_cast<uintptr_t>(address)] = length;
   return kSuccess;
 }
 FAKE_EXPORT int cuMemHostUnregister(void *address) {
   const std::lock_guard guard(driver().mutex);
-  return driver().registered.erase(address) != 0 ? kSuccess : kNotRegistered;
+  return driver().registered.erase(reinterpret_cast<uintptr_t>(address)) != 0 ? kSuccess
+                                                                              : kNotRegistered;
 }
 FAKE_EXPORT int cuMemGetHandleForAddressRange(void *handle, uintptr_t at, size_t length, int type,
                                               unsigned long long flags) {

@@ -15,8 +15,9 @@
 // for nothing. In a domain with it, an address is looked up once for an operation, or a region has
 // its place.
 //
-// Copies are synchronous: the bytes are there when the call returns. All calls are thread-safe. Not
-// for the host's memory that a device has allocated: that is memory like any other.
+// Copies are synchronous: the bytes are there when the call returns. Large ones of a stream of bytes
+// can be under way while others are sent: hmem_pipe.h. All calls are thread-safe. Not for the host's
+// memory that a device has allocated: that is memory like any other.
 #ifndef WEFT_SDK_HMEM_H
 #define WEFT_SDK_HMEM_H
 
@@ -74,10 +75,18 @@ class HmemIface {
   // In any direction: `place` is where one of the two is, and the other one is the host's, or of
   // this interface, too. False: not all bytes were copied.
   virtual bool copy(const HmemPlace &place, void *to, const void *from, size_t length) = 0;
+  // The same, but it may be under way still: until finish() both memories must stay as they are.
+  virtual bool start(const HmemPlace &place, void *to, const void *from, size_t length) {
+    return copy(place, to, from, length);
+  }
+  // Waits for what was started at places of this context. False: not all bytes were copied.
+  virtual bool finish(const HmemPlace &) { return true; }
   // FI_EOPNOTSUPP: the device has none.
   virtual Result<HmemDmabuf> dmabuf(const HmemPlace &place, const void *address, size_t length);
-  // Host memory to which this interface will copy often, and the opposite. It may do nothing.
+  // Host memory to which this interface will copy often, from where the thread's context is, or from
+  // the place's; and the opposite. They may do nothing.
   virtual void register_host(void *, size_t) {}
+  virtual void register_host_for(const HmemPlace &, void *, size_t) {}
   virtual void unregister_host(void *) {}
 };
 

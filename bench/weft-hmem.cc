@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: BSD-2-Clause
+//
+// weft-hmem: messages from the memory of a CUDA device of one process into that of another
+// (FI_HMEM), beside the same messages between memory of the host, and beside an application that
+// copies between device and host by itself. The three take turns. It uses the public C API only:
+// the library under test is the libfabric.so.1 that the loader finds (LD_LIBRARY_PATH).
+
+#include <absl/strings/escaping.h>
+#include <absl/strings/str_format.h>
+#include <rdma/fi_tagged.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <CLI/CLI.hpp>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench.h"
+#include "cpus.h"
+#include "party.h"
+#include "tests/hmem/device.h"
+#include "timed_sizes.h"
+
+namespace weft::bench {
+namespace {
+
+using hmem::DeviceMemory;
+using nlohmann::json;
+
+constexpr uint64_t kTag = 7, kAckTag = 8;
+constexpr size_t kInFlight = 16u << 20, kWindow = 64;
+
+struct Options : PartyOptions {
+  std::string test = "bw";
+  std::string sizes = "4096,65536,1048576,4194304,16777216";
+  std::string cuda = "libcuda.so.1";
+  double seconds = 0.2;
+  uint32_t rounds = 5;
+};
+
+// Where the messages are: the library is given memory of the host, or of the device, or memory of
+// the host to and from which this program copies ("staged").
+const std::vector<std::string> kKinds = {"host", "device", "staged"};
+
+size_t WindowOf(const Options &options, size_t size) {
+  return options.test == "lat" ? 1 : std::clamp<size_t>(kInFlight / size, 1, kWindow);
+}
+
+// One of the two sides, with room for a window of messages.
+class Side {
+ public:
+  Side(const Options &options, size_t size, bool sends)
+      : options_(options),
+        party_(options, 1),
+        sends_(sends),
+        size_(size),
+        window_(WindowOf(options, size)),
+        host_(size * window_, 0, DeviceMemory::Kind::kHost),
+        device_(size * window_),
+        acks_(64, 0, DeviceMemory::Kind::kHost),
+        contexts_(2 * window_ + 2) {
+    host_desc_ = Register(host_, FI_HMEM_SYSTEM);
+    device_desc_ = Register(device_, FI_HMEM_CUDA);
+    ack_desc_ = Register(acks_, FI_HMEM_SYSTEM);
+  }
+  ~Side() {
+    regions_.clear();
+    party_.Close();
+  }
+
+  std::string name() { return party_.name(); }
+  void Meet(const std::string &peer) { peer_ = party_.Insert(peer); }
+
+  // The pattern of message i stands where `kind` sends from.
+  void Fill(const std::string &kind) const {
+    std::vector<uint8_t> bytes(size_ * window_);
+    for (size_t i = 0; i < window_ && sends_; ++i)
+      FillPattern(reinterpret_cast<char *>(bytes.data() + i * size_), size_, i);
+    hmem::copy((kind == "host" ? host_ : device_).data(), bytes.data(), bytes.size());
+  }
+  // The last window has arrived where `kind` receives.
+  void Expect(const std::string &kind) const {
+    std::vector<uint8_t> bytes(size_ * window_);
+    hmem::copy(bytes.data(), (kind == "host" ? host_ : device_).data(), bytes.size());
+    for (size_t i = 0; i < window_; ++i)
+      ExpectPattern(reinterpret_cast<const char *>(bytes.data() + i * size_), size_, i);
+  }
+
+  // Windows of messages, each acknowledged by 8 bytes when the whole of it is where it belongs; or
+  // ping-pong. `ready` is called when the receives of the first one are posted.
+  template <class Ready>
+  double Run(const std::string &kind, uint64_t iterations, Ready ready) {
+    const bool ping_pong = options_.test == "lat";
+    if (!sends_ || ping_pong)
+      PostWindow(kind);
+    else
+      PostAck();
+    ready();
+    const uint64_t start = NowNs();
+    for (uint64_t i = 0; i < iterations; ++i) {
+      const bool is_last = i + 1 == iterations;
+      if (ping_pong) {
+        if (sends_) SendWindow(kind);
+        AwaitWindow(kind);
+        if (!is_last) PostWindow(kind);
+        if (!sends_) SendWindow(kind);
+      } else if (sends_) {
+        SendWindow(kind);
+        while (received_ == 0) Progress();
+        received_ = 0;
+        if (!is_last) PostAck();
+      } else {
+        AwaitWindow(kind);
+        if (!is_last) PostWindow(kind);
+        Retry([&] {
+          return fi_tsend(party_.ep(0), acks_.data(), 8, ack_desc_, peer_, kAckTag,
+                          &contexts_[2 * window_]);
+        });
+        ++unsent_;
+        while (unsent_ != 0) Progress();
+      }
+    }
+    return Seconds(start);
+  }
+
+ private:
+  void *Register(const DeviceMemory &memory, enum fi_hmem_iface iface) {
+    const auto mode = static_cast<uint64_t>(party_.info()->domain_attr->mr_mode);
+    if ((mode & (iface == FI_HMEM_SYSTEM ? FI_MR_LOCAL : FI_MR_LOCAL | FI_MR_HMEM)) == 0)
+      return nullptr;
+    const iovec iov = {memory.data(), memory.size()};
+    fi_mr_attr attr = {};
+    attr.mr_iov = &iov;
+    attr.iov_count = 1;
+    attr.access = FI_SEND | FI_RECV;
+    attr.requested_key = regions_.size() + 1;
+    attr.iface = iface;
+    fid_mr *region = nullptr;
+    Must("fi_mr_regattr", fi_mr_regattr(party_.domain(), &attr, 0, &region));
+    regions_.emplace_back(region);
+    return fi_mr_desc(region);
+  }
+  uint8_t *At(const std::string &kind, size_t i) const {
+    return (kind == "device" ? device_ : host_).data() + i * size_;
+  }
+  void *Desc(const std::string &kind) const { return kind == "device" ? device_desc_ : host_desc_; }
+
+  void PostWindow(const std::string &kind) {
+    for (size_t i = 0; i < window_; ++i)
+      Retry([&] {
+        return fi_trecv(party_.ep(0), At(kind, i), size_, Desc(kind), FI_ADDR_UNSPEC, kTag, 0,
+                        &contexts_[i]);
+      });
+  }
+  void PostAck() {
+    Retry([&] {
+      return fi_trecv(party_.ep(0), acks_.data(), 8, ack_desc_, FI_ADDR_UNSPEC, kAckTag, 0,
+                      &contexts_[2 * window_ + 1]);
+    });
+  }
+  void SendWindow(const std::string &kind) {
+    for (size_t i = 0; i < window_; ++i) {
+      if (kind == "staged") hmem::copy(host_.data() + i * size_, device_.data() + i * size_, size_);
+      Retry([&] {
+        return fi_tsend(party_.ep(0), At(kind, i), size_, Desc(kind), peer_, kTag,
+                        &contexts_[window_ + i]);
+      });
+      ++unsent_;
+    }
+    while (unsent_ != 0) Progress();
+  }
+  // Messages of one sender and tag arrive in order.
+  void AwaitWindow(const std::string &kind) {
+    for (size_t i = 0; i < window_; ++i) {
+      while (received_ <= i) Progress();
+      if (kind == "staged") hmem::copy(device_.data() + i * size_, host_.data() + i * size_, size_);
+    }
+    received_ = 0;
+  }
+  template <class Call>
+  void Retry(Call call) {
+    for (;;) {
+      const ssize_t rc = call();
+      if (rc == 0) return;
+      if (rc != -FI_EAGAIN) Must("a call", rc);
+      Progress();
+    }
+  }
+  void Progress() {
+    fi_cq_tagged_entry entries[32];
+    const ssize_t n = fi_cq_read(party_.cq(), entries, 32);
+    if (n == -FI_EAVAIL) {
+      fi_cq_err_entry error = {};
+      fi_cq_readerr(party_.cq(), &error, 0);
+      Fail("a message has failed: %s", fi_strerror(error.err));
+    }
+    if (n < 0 && n != -FI_EAGAIN) Must("fi_cq_read", n);
+    for (ssize_t i = 0; i < n; ++i)
+      if ((entries[i].flags & FI_RECV) != 0)
+        ++received_;
+      else
+        --unsent_;
+  }
+
+  const Options &options_;
+  Party party_;
+  const bool sends_;
+  const size_t size_, window_;
+  const DeviceMemory host_, device_, acks_;
+  std::vector<Fid<fid_mr>> regions_;
+  void *host_desc_ = nullptr, *device_desc_ = nullptr, *ack_desc_ = nullptr;
+  std::vector<fi_context2> contexts_;  // of receives, of sends, of acknowledgements
+  fi_addr_t peer_ = FI_ADDR_UNSPEC;
+  size_t unsent_ = 0, received_ = 0;
+};
+
+// A process that does what it is told: {"peer": ADDRESS}, {"fill": KIND}, {"expect": KIND}, or
+// {"run": KIND, "iterations": N}, and answers when it has. It ends with the connection.
+void Serve(const Options &options, size_t size, bool sends, int cpu, Control &control) {
+  PinTo(cpu);
+  const hmem::CurrentContext current;  // as an application has
+  Side side(options, size, sends);
+  control.Send({{"address", absl::BytesToHexString(side.name())}});
+  json order;
+  while (control.Receive(options.timeout, &order)) {
+    json answer = json::object();
+    if (order.contains("peer")) side.Meet(absl::HexStringToBytes(order["peer"].get<std::string>()));
+    if (order.contains("fill")) side.Fill(order["fill"]);
+    if (order.contains("expect")) side.Expect(order["expect"]);
+    if (order.contains("run"))
+      answer["seconds"] = side.Run(order["run"], order["iterations"], [&] {
+        control.Send({{"ready", true}});
+      });
+    control.Send(answer);
+  }
+}
+
+// The two processes.
+class Pair {
+ public:
+  Pair(const Options &options, size_t size) : options_(options) {
+    const std::vector<int> cpus = ChooseCpus();
+    for (const bool sends : {true, false}) {
+      const int cpu = cpus.empty() ? -1 : cpus[sends ? 0 : 1];
+      sides_.push_back(std::make_unique<Child>([&options, size, sends, cpu](Control &control) {
+        Serve(options, size, sends, cpu, control);
+      }));
+    }
+    std::vector<std::string> addresses;
+    for (const auto &side : sides_)
+      addresses.push_back(side->control->Receive(options.timeout)["address"]);
+    for (size_t i = 0; i < 2; ++i) Tell(i, {{"peer", addresses[1 - i]}});
+  }
+  // The seconds of so many windows, or round trips. The bytes of the last are checked.
+  double Run(const std::string &kind, uint64_t iterations) {
+    for (size_t i = 0; i < 2; ++i) Tell(i, {{"fill", kind}});
+    const json order = {{"run", kind}, {"iterations", iterations}};
+    for (const size_t i : {1, 0}) {  // first the one that receives
+      sides_[i]->control->Send(order);
+      sides_[i]->control->Receive(options_.timeout);
+    }
+    const double seconds = sides_[0]->control->Receive(options_.timeout)["seconds"];
+    sides_[1]->control->Receive(options_.timeout);
+    Tell(1, {{"expect", kind}});
+    return seconds;
+  }
+
+ private:
+  void Tell(size_t side, const json &order) {
+    sides_[side]->control->Send(order);
+    sides_[side]->control->Receive(options_.timeout);
+  }
+  const Options &options_;
+  std::vector<std::unique_ptr<Child>> sides_;  // the one that sends, the one that receives
+};
+
+// MB/s, or microseconds of half a round trip, by kind.
+std::map<std::string, double> Measure(const Options &options, size_t size) {
+  Pair pair(options, size);
+  const double window = static_cast<double>(WindowOf(options, size));
+  std::map<std::string, std::vector<double>> figures;
+  std::map<std::string, uint64_t> iterations;
+  for (const std::string &kind : kKinds) {
+    uint64_t count = 4;
+    while (pair.Run(kind, count) < options.seconds / 4) count *= 2;
+    iterations[kind] = count * 4;
+  }
+  for (uint32_t round = 0; round < options.rounds; ++round)
+    for (const std::string &kind : kKinds) {
+      const double each = pair.Run(kind, iterations[kind]) / static_cast<double>(iterations[kind]);
+      figures[kind].push_back(
+          options.test == "lat" ? each * 1e6 / 2 : window * static_cast<double>(size) / each / 1e6);
+    }
+  std::map<std::string, double> result;
+  for (const std::string &kind : kKinds) result[kind] = Median(figures[kind]);
+  return result;
+}
+
+int Main(int argc, char **argv) {
+  Options options;
+  options.provider = "tcp";
+  options.caps |= FI_HMEM;
+  options.mr_mode = FI_MR_HMEM;
+  CLI::App app(
+      "Messages between the memory of CUDA devices of two processes (FI_HMEM), beside messages\n"
+      "between memory of the host, and beside copies by the application; the libfabric is the one\n"
+      "that the loader finds (set LD_LIBRARY_PATH).\n");
+  app.option_defaults()->always_capture_default();
+  app.add_option("-t,--test", options.test, "bw: windows of messages; lat: ping-pong")
+      ->check(CLI::IsMember({"bw", "lat"}));
+  options.AddTo(app);
+  app.add_option("-S,--sizes", options.sizes, "Comma list: bytes of a message");
+  app.add_option("--cuda", options.cuda, "The driver's library");
+  app.add_option("--seconds", options.seconds, "Time per figure")->check(CLI::Range(0.001, 60.0));
+  app.add_option("--rounds", options.rounds, "Figures of which the median is told")
+      ->check(CLI::Range(1, 100));
+  CLI11_PARSE(app, argc, argv);
+  setenv("WEFT_TEST_CUDA", options.cuda.c_str(), 1);  // which device.h opens
+  const Library library = LoadedLibrary();
+  json report = ReportOf("weft-hmem", options, library);
+  const bool is_latency = options.test == "lat";
+  FILE *out = options.json_file == "-" ? stderr : stdout;
+  absl::FPrintF(out, "library: %s\n%s, %s\n%9s %10s %10s %10s %12s %13s\n", library.path,
+                options.provider, is_latency ? "us" : "MB/s", "bytes", "host", "device", "staged",
+                "device/host", "device/staged");
+  for (const size_t size : ParseSizes(options.sizes, 1)) {
+    const std::map<std::string, double> figures = Measure(options, size);
+    const double device = figures.at("device");
+    absl::FPrintF(out, "%9d %10.2f %10.2f %10.2f %12.3f %13.3f\n", size, figures.at("host"), device,
+                  figures.at("staged"), device / figures.at("host"), device / figures.at("staged"));
+    for (const auto &[kind, value] : figures)
+      report["results"].push_back({{"test", options.test + "-" + kind},
+                                   {"size", size},
+                                   {"value", value},
+                                   {"unit", is_latency ? "us" : "MB/s"},
+                                   {"better", is_latency ? "lower" : "higher"}});
+  }
+  options.Write(report);
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int argc, char **argv) {
+  return weft::bench::RunProgram("weft-hmem", [&] { return weft::bench::Main(argc, argv); });
+}
