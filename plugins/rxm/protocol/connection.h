@@ -62,10 +62,14 @@ class Connection {
   bool flow_control_ = false;
   bool retry_ = false;   // in Core::retrying_
   bool unused_ = false;  // in Core::unused_
-  // The end of an idle connection, agreed with a weft peer. New operations wait for the next link.
-  bool asked_ = false;   // we asked the peer to part
-  bool agreed_ = false;  // we agreed to part, and send nothing more
-  uint8_t level_ = 0;    // of the peer's extensions; 0: stock
+  // Why new operations wait. One test sees all of them (Core::start).
+  // The end of an idle connection, agreed with a weft peer:
+  bool asked_ : 1 = false;    // we asked the peer to part
+  bool agreed_ : 1 = false;   // we agreed to part, and send nothing more
+  bool quiet_ : 1 = false;    // sends nothing before it has heard of the peer
+  bool doubted_ : 1 = false;  // our request to the same address is accepted: rivals.cc
+  bool waits() const { return asked_ || agreed_ || quiet_ || doubted_; }
+  uint8_t level_ = 0;  // of the peer's extensions; 0: stock
   uint32_t slot_ = 0, index_ = kNoIndex;
   uint8_t place_ = 0;  // what the peer says of itself: ConnectData::place
   uint32_t peer_slot_ = 0, peer_process_ = 0;
@@ -102,7 +106,6 @@ class Connection {
   // crossed_: our request crossed the peer's. accepted_: it was accepted, but the link may prove
   // dead before contest_at_.
   bool crossed_ = false, accepted_ = false;
-  bool quiet_ = false;  // sends nothing before it has heard of the peer
   uint64_t credits_ = 1, reposted_ = 0, last_use_ = 0;
   // When the peer first asked for another connection, and last_use_ at that time.
   uint64_t doubted_at_ = 0, doubted_use_ = 0;

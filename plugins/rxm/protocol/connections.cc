@@ -161,8 +161,7 @@ void Core::connect(Connection &c) {
     return;
   }
   counters_.failures.add_alone();
-  drop_link(c, err);
-  fail_queue(c, err);
+  fail(c, err);
 }
 
 void Core::refuse(Request &request, RejectReason reason) {
@@ -285,8 +284,7 @@ void Core::accept(Connection &c, Request &request, const ConnectData &data) {
   }
   refuse(request, RejectReason::kRefused);
   if (c.rival_ != nullptr) return part(c, err);  // our own request goes on
-  drop_link(c, err);
-  fail_queue(c, err);
+  fail(c, err);
 }
 
 // Makes room when the number of strangers is at its limit. Closes the connection that has been
@@ -325,8 +323,7 @@ void Core::on_connected(Connection &c, std::span<const uint8_t> data) {
       std::snprintf(text, sizeof text, "the answer of %s to a connection request is invalid: %s",
                     c.address_.to_string().c_str(), text_of(theirs.error()));
       upper_.warn(text);
-      drop_link(c, FI_EPROTO);
-      return fail_queue(c, FI_EPROTO);
+      return fail(c, FI_EPROTO);
     }
     c.peer_slot_ = theirs->index;
     c.peer_process_ = theirs->process;
@@ -372,14 +369,21 @@ void Core::on_refused(Connection &c, int err, std::span<const uint8_t> data, boo
   }
   if (later && c.rival_ != nullptr && !c.own_ && !receives) return part(c, err);  // like accept()
   if (!later) counters_.failures.add_alone();
-  drop_link(c, err);
-  fail_queue(c, err);
+  fail(c, err);
 }
 
 void Core::on_closed(Connection &c, int err) {
   if (c.asked_ || c.agreed_) return part(c, err);
+  fail(c, err);
+}
+
+// The link has failed, and with it what waits for it. In doubt that goes by the rival.
+void Core::fail(Connection &c, int err) {
+  Connection *heir = c.doubted_ ? c.rival_ : nullptr;
   drop_link(c, err);
-  fail_queue(c, err);
+  if (heir == nullptr) return fail_queue(c, err);
+  fail_begun(c, err);
+  hand_over(c, *heir);
 }
 
 uint64_t Core::pause_after(uint32_t attempts) {
@@ -413,12 +417,13 @@ void Core::drop_link(Connection &c, int err) {
     if (leaves) --leaving_;
     if (!down_) (leaves ? counters_.parted : counters_.lost).add_alone();
   }
-  c.asked_ = c.agreed_ = false;
+  c.asked_ = c.agreed_ = c.doubted_ = false;
   c.level_ = 0;
   stop_waiting(c);
   if (Connection *other = c.rival_) {
     if (c.own_) {
       other->rival_ = c.rival_ = nullptr;
+      if (other->doubted_) trust(*other);
     } else {
       // This link ended by itself. The rival takes its place: the owner of the address may have
       // accepted it already, and may be sending.
@@ -477,6 +482,16 @@ void Core::fail_queue(Connection &c, int err) {
   }
 }
 
+// Part of an operation was sent on this link, so it cannot go by another.
+void Core::fail_begun(Connection &c, int err) {
+  TxOp *op = c.first_;
+  if (op == nullptr || op->offset == 0) return;
+  c.first_ = op->next;
+  if (c.first_ == nullptr) c.last_ = nullptr;
+  op->queued = false;
+  end(*op, err);
+}
+
 void Core::hand_over(Connection &from, Connection &to) {
   for (TxOp *op = from.first_; op != nullptr; op = op->next) op->connection = &to;
   to.first_ = std::exchange(from.first_, nullptr);
@@ -489,8 +504,7 @@ void Core::fail_peer(Connection &c, const char *what) {
                 c.address_.to_string().c_str(), what);
   upper_.warn(text);
   counters_.violations.add_alone();
-  drop_link(c, FI_EPROTO);
-  fail_queue(c, FI_EPROTO);
+  fail(c, FI_EPROTO);
 }
 
 }  // namespace weft::rxm

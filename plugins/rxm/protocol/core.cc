@@ -84,8 +84,7 @@ void Core::on_deadline() {
           (unsigned long long)(settings_.connect_timeout_ns / 1'000'000u));
       counters_.timeouts.add_alone();
       upper_.warn(text);
-      drop_link(*c, FI_ETIMEDOUT);
-      fail_queue(*c, FI_ETIMEDOUT);
+      fail(*c, FI_ETIMEDOUT);
     } else {
       connect(*c);
     }

@@ -224,7 +224,9 @@ class Core {
   void drop_link(Connection &c, int err);
   void close_link(Connection &c);
   void drop_controls(Connection &c);
+  void fail(Connection &c, int err);
   void fail_queue(Connection &c, int err);
+  void fail_begun(Connection &c, int err);
   void hand_over(Connection &from, Connection &to);  // the queue; that of `to` must be empty
   void fail_peer(Connection &c, const char *what);
 
@@ -234,6 +236,7 @@ class Core {
   void contest(Connection &c);
   void ask_owner(Connection &c);
   void doubt(Connection &attempt);
+  void trust(Connection &c);
   void replace(Connection &rival);
   void inherit(Connection &rival, Connection &old);
   void adopt(Connection &c);
@@ -317,6 +320,7 @@ class Core {
   void take_atomic(Connection &c, const Packet &p);
 
   // ---- input.cc ----
+  void hear(Connection &c);
   sdk::Message message_of(Connection &c, const Packet &p) const;
   bool take_whole(Connection &c, const sdk::Message &m, std::span<const uint8_t> payload,
                   Buffer &buffer);

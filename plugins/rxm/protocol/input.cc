@@ -30,8 +30,7 @@ bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buff
     return false;
   }
   const Packet &p = parsed.packet;
-  c.heard_ = true;
-  if (std::exchange(c.quiet_, false) && c.state_ == State::kConnected) block(c);
+  if (!c.heard_) hear(c);
   if (p.type != PacketType::kPart) touch(c);
   switch (p.type) {
     case PacketType::kEager:
@@ -68,6 +67,14 @@ bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buff
       return false;
   }
   return false;
+}
+
+// The first packet on this link.
+void Core::hear(Connection &c) {
+  c.heard_ = true;
+  if (c.quiet_ && c.state_ == State::kConnected) block(c);
+  c.quiet_ = false;
+  if (c.rival_ != nullptr && c.own_) c.rival_->doubted_ = true;  // its peer has accepted
 }
 
 bool Core::on_short_message(Connection &c, std::span<const uint8_t> bytes, bool has_data,

@@ -312,9 +312,7 @@ void Core::take_write_done(Connection &c, const Packet &p) {
 
 // The bytes cannot be fetched. Only the end of the connection tells the sender.
 void Core::lose_peer(RxMessage &m, int err) {
-  Connection &c = *m.connection;
-  drop_link(c, err);
-  fail_queue(c, err);
+  fail(*m.connection, err);
 }
 
 }  // namespace weft::rxm

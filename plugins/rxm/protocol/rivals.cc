@@ -58,25 +58,37 @@ void Core::ask_owner(Connection &c) {
 
 // Our request is accepted although the requester's crossed it. Either the owner accepted it, and
 // the requester lied. Or an earlier process accepted it and died, and the requester is the owner:
-// then this link ends within kDoubtNs. If a network that failed meanwhile keeps that end from us, the
-// owner's link is closed, and what was under way on it fails. The owner connects again, and is
+// then this link ends within kDoubtNs. If a network that failed meanwhile keeps that end from us,
+// the owner's link is closed, and what was under way on it fails. The owner connects again, and is
 // accepted when the dead link is found out.
+// Meanwhile operations wait, also those that are queued already: the application may answer a
+// message of the owner, and the requester must not get the answer. They wait from the owner's first
+// packet on (hear), which may arrive before the news that our request is accepted.
 void Core::doubt(Connection &attempt) {
+  attempt.rival_->doubted_ = true;
   attempt.accepted_ = true;
   if (!std::exchange(attempt.contested_, true)) contested_.push_back(&attempt);
   attempt.contest_at_ = carrier_.now_ns() + kDoubtNs;
   arm();
 }
 
+// There is no doubt any more: the requester is the owner.
+void Core::trust(Connection &c) {
+  c.doubted_ = false;
+  if (c.first_ != nullptr) block(c);
+}
+
 // The rival is accepted and replaces the old connection, which brings nothing more.
 void Core::replace(Connection &rival) {
   Connection &old = *rival.rival_;
-  const bool fresh = old.state_ != State::kConnected || old.asked_ || old.agreed_;
+  // Whether what waits has not been sent on the old link.
+  const bool fresh = old.state_ != State::kConnected || old.asked_ || old.agreed_ || old.doubted_;
   counters_.replaced.add_alone();
   inherit(rival, old);
   drop_link(old, FI_ECONNRESET);
-  if (fresh) return hand_over(old, rival);  // nothing was sent on the old link
-  fail_queue(old, FI_ECONNRESET);
+  if (!fresh) return fail_queue(old, FI_ECONNRESET);
+  fail_begun(old, FI_ECONNRESET);
+  hand_over(old, rival);
 }
 
 // Makes the rival the connection that is found by address and by index.

@@ -7,6 +7,8 @@
 #include <rdma/fi_errno.h>
 #include <weft/sdk/sock_addr.h>
 
+#include <algorithm>
+#include <cstring>
 #include <deque>
 #include <utility>
 #include <vector>
@@ -61,12 +63,14 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
   }
 
   Core &core() { return *core_; }
-  void send(uint16_t to) {
+  void send(uint16_t to, size_t length = 16) {
     TxOp *op = core_->take();
     ASSERT_NE(op, nullptr);
-    op->length = sizeof bytes_;
-    op->iov[0] = {bytes_, sizeof bytes_};
+    bytes_.resize(std::max(bytes_.size(), length));
+    op->length = length;
+    op->iov[0] = {bytes_.data(), length};
     op->count = 1;
+    op->tag = ++sends_;
     core_->prepare_message(*op, true, false, false);
     const sdk::Address address = address_of(to);
     ASSERT_EQ(core_->start(*op, known ? uint32_t(to - kPeer) : kNoIndex, &address), 0);
@@ -88,6 +92,21 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
         *ours.owner, encode(AcceptData{.process = process, .receive_count = 64, .level = kLevel}));
   }
   void hangs_up(Link &link) { core_->on_refused(*link.owner, FI_ECONNRESET, {}, true); }
+  // A message arrives.
+  void hears(Link &link) {
+    WireHeader header = header_of(PacketType::kEager, link.owner->slot());
+    header.op = uint8_t(PacketOp::kTagged);
+    uint8_t bytes[kHeaderSize];
+    std::memcpy(bytes, &header, sizeof header);
+    core_->on_packet(*link.owner, bytes, buffer_);
+  }
+  // Which messages left by this link, or parts of them.
+  std::vector<uint64_t> left_by(const Link &link) const {
+    std::vector<uint64_t> tags;
+    for (const auto &[by, tag] : packets_)
+      if (by == &link) tags.push_back(tag);
+    return tags;
+  }
   void closes(Link &link) { core_->on_closed(*link.owner, FI_ECONNRESET); }
   // The carrier reports all sends as done.
   void sent() {
@@ -102,9 +121,10 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
   Link &link(size_t i) { return links_[i]; }
   size_t links() const { return links_.size(); }
 
-  bool known = true;           // requesters are in the address vector
-  bool accepts_none = false;   // the carrier has no room
-  int answer = 0;              // that the carrier returns from send()
+  bool known = true;          // requesters are in the address vector
+  bool accepts_none = false;  // the carrier has no room
+  int answer = 0;             // that the carrier returns from send(), after `room` packets
+  size_t room = 0;
   std::vector<int> completed;  // error of each completed operation
 
   // ---- Carrier ----
@@ -121,8 +141,15 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
   }
   void reject(Request &, std::span<const uint8_t>) override {}
   void close(Link &link, bool) override { link.owner = nullptr; }
-  ssize_t send(Link &, const iovec *, void *const *, size_t, uint64_t, Token *token) override {
-    if (answer != 0) return answer;
+  ssize_t send(Link &link, const iovec *iov, void *const *, size_t, uint64_t,
+               Token *token) override {
+    if (answer != 0 && room-- == 0) {
+      room = 0;
+      return answer;
+    }
+    WireHeader header;
+    std::memcpy(&header, iov[0].iov_base, sizeof header);
+    packets_.emplace_back(&link, header.tag);
     if (token != nullptr) tokens_.push_back(token);
     return 0;
   }
@@ -165,8 +192,10 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
   std::unique_ptr<Core> core_;
   std::deque<Link> links_;
   std::vector<Token *> tokens_;
-  uint64_t now_ = 1'000'000, deadline_ = 0;
-  char bytes_[16] = {};
+  std::vector<std::pair<Link *, uint64_t>> packets_;
+  uint64_t now_ = 1'000'000, deadline_ = 0, sends_ = 0;
+  std::vector<char> bytes_ = std::vector<char>(1 << 16);
+  Buffer buffer_;
 };
 
 // Queued operations go by our own request when the peer accepts it.
@@ -278,6 +307,123 @@ TEST(Rivals, AProcessThatAcceptedAndDiedReplacesNoConnection) {
   e.sent();
   EXPECT_EQ(e.completed, (std::vector{0, 0}));
   EXPECT_EQ(e.links(), 2u);
+}
+
+using Tags = std::vector<uint64_t>;
+
+// An impostor's request crosses ours. It has got message 1, and our request is accepted.
+Link *doubt(Endpoint &e) {
+  e.send(kPeer);
+  Link *impostor = e.asked_by(kPeer, kImpostor);
+  if (impostor == nullptr) return nullptr;
+  e.connected(*impostor);
+  e.sent();
+  e.accepts(e.link(0), kPeerProcess);
+  e.send(kPeer);
+  e.send(kPeer);
+  e.core().poll();
+  EXPECT_EQ(e.left_by(*impostor), Tags{1});
+  EXPECT_EQ(e.left_by(e.link(0)), Tags{});
+  return impostor;
+}
+
+TEST(Rivals, InDoubtOperationsWaitForTheOwner) {
+  Endpoint e;
+  ASSERT_NE(doubt(e), nullptr);
+  e.pass(kSecond);
+  e.send(kPeer);
+  e.sent();
+  EXPECT_EQ(e.left_by(e.link(0)), (Tags{2, 3, 4}));
+  EXPECT_EQ(e.completed, (std::vector{0, 0, 0, 0}));
+}
+
+TEST(Rivals, InDoubtOperationsWaitThoughTheImpostorHangsUp) {
+  Endpoint e;
+  Link *impostor = doubt(e);
+  ASSERT_NE(impostor, nullptr);
+  e.closes(*impostor);
+  e.pass(0);
+  e.sent();
+  EXPECT_EQ(e.left_by(e.link(0)), (Tags{2, 3}));
+  EXPECT_EQ(e.completed, (std::vector{0, 0, 0}));
+}
+
+TEST(Rivals, OperationsGoOnWhenTheRequesterIsTheOwner) {
+  Endpoint e;
+  Link *second = doubt(e);
+  ASSERT_NE(second, nullptr);
+  e.closes(e.link(0));
+  e.core().poll();
+  e.send(kPeer);
+  e.sent();
+  EXPECT_EQ(e.left_by(*second), (Tags{1, 2, 3, 4}));
+  EXPECT_EQ(e.completed, (std::vector{0, 0, 0, 0}));
+}
+
+TEST(Rivals, AnAnswerToTheOwnerWaitsThoughItsMessageOvertookTheNews) {
+  for (const bool accepted : {true, false}) {
+    Endpoint e;
+    e.send(kPeer);
+    Link *impostor = e.asked_by(kPeer, kImpostor);
+    ASSERT_NE(impostor, nullptr);
+    e.connected(*impostor);
+    e.sent();
+    e.hears(e.link(0));
+    e.send(kPeer);
+    e.core().poll();
+    EXPECT_EQ(e.left_by(*impostor), Tags{1});
+    if (accepted) {
+      e.accepts(e.link(0), kPeerProcess);
+      e.pass(kSecond);
+    } else {
+      e.closes(e.link(0));
+      e.core().poll();
+    }
+    e.sent();
+    EXPECT_EQ(e.left_by(accepted ? e.link(0) : *impostor).back(), 2u);
+    EXPECT_EQ(e.completed, (std::vector{0, 0}));
+  }
+}
+
+// While the owner of a connected address is asked, too.
+TEST(Rivals, AnAnswerToANewProcessWaitsForItsConnection) {
+  Endpoint e;
+  Link *old = e.asked_by(kPeer, kPeerProcess);
+  ASSERT_NE(old, nullptr);
+  e.connected(*old);
+  EXPECT_EQ(e.asked_by(kPeer, kPeerProcess + 1), nullptr);
+  e.pass(kSecond);
+  Link *rival = e.newest();
+  ASSERT_NE(rival, old);
+  e.send(kPeer);
+  e.hears(*rival);
+  e.send(kPeer);
+  EXPECT_EQ(e.left_by(*old), Tags{1});
+  e.accepts(*rival, kPeerProcess + 1);
+  e.sent();
+  EXPECT_EQ(e.left_by(*rival), Tags{2});
+  EXPECT_EQ(e.completed, (std::vector{0, 0}));
+}
+
+TEST(Rivals, AMessageOfWhichTheImpostorHasAPartFails) {
+  Endpoint e;
+  e.send(kPeer);
+  Link *impostor = e.asked_by(kPeer, kImpostor);
+  ASSERT_NE(impostor, nullptr);
+  e.connected(*impostor);
+  e.sent();
+  e.answer = -FI_EAGAIN;
+  e.room = 1;
+  e.send(kPeer, 40'000);
+  e.send(kPeer);
+  e.accepts(e.link(0), kPeerProcess);
+  e.answer = 0;
+  e.pass(kSecond);
+  e.sent();
+  EXPECT_EQ(e.left_by(*impostor), (Tags{1, 2}));
+  EXPECT_EQ(e.left_by(e.link(0)), Tags{3});
+  std::sort(e.completed.begin(), e.completed.end());
+  EXPECT_EQ(e.completed, (std::vector{0, 0, FI_ECONNRESET}));
 }
 
 TEST(Rivals, AnImpostorThatGoesWhileThePeerIsAskedLeavesItsPlace) {

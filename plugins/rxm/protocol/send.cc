@@ -107,8 +107,8 @@ int Core::start(TxOp &op, uint32_t index, const sdk::Address *address) {
     if (c->index_ == kNoIndex) name(*c, index);
   }
   op.connection = c;
-  const bool leaves = c->asked_ || c->agreed_ || c->quiet_;
-  if (c->state_ == State::kConnected && c->first_ == nullptr && !leaves) {
+  const bool waits = c->waits();
+  if (c->state_ == State::kConnected && c->first_ == nullptr && !waits) {
     const ssize_t rc = transmit(*c, op);
     if (rc == 0) return 0;
     if (rc != -FI_EAGAIN && !is_link_error(rc)) return int(rc);
@@ -129,7 +129,7 @@ int Core::start(TxOp &op, uint32_t index, const sdk::Address *address) {
     counters_.waited_for_credits.add_alone();
   enqueue(*c, op);
   if (c->state_ == State::kConnected) {
-    if (!leaves) block(*c);
+    if (!waits) block(*c);
   } else if (c->state_ == State::kIdle) {
     connect(*c);
   }
@@ -178,7 +178,7 @@ bool Core::flush(Connection &c) {
     c.control_ = control->next;
     if (c.control_ == nullptr) c.control_last_ = nullptr;
   }
-  if (c.asked_ || c.agreed_) return true;
+  if (c.waits()) return true;
   while (c.first_ != nullptr) {
     TxOp &op = *c.first_;
     const ssize_t rc = transmit(c, op);
