@@ -65,6 +65,12 @@ class Scenario {
   size_t length_ = 0;
 };
 
+// A number from the environment.
+inline uint64_t number_of(const char *name, uint64_t otherwise) {
+  const char *text = std::getenv(name);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
 struct Seeds {
   uint64_t usual = 0, sanitized = 0;  // numbers of seeds; WEFT_SEEDS overrides them
   uint64_t first = 0;
@@ -86,11 +92,6 @@ struct SeedJob {
   uint64_t done = 0, failed = 0;
   Scenario scenario;
 };
-
-inline uint64_t number_of(const char *name, uint64_t otherwise) {
-  const char *text = std::getenv(name);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 inline void report_seed(const char *name, uint64_t seed, const char *scenario, const char *what) {
   const std::vector<std::string> argv = testing::internal::GetArgvs();
@@ -133,15 +134,15 @@ inline void run_seeds(const char *name, const Seeds &seeds, const SeedTest &run)
   using detail::SeedJob;
   if (std::getenv("SEED") != nullptr) {
     Scenario scenario;
-    const uint64_t seed = detail::number_of("SEED", 0);
+    const uint64_t seed = number_of("SEED", 0);
     run(seed, scenario);
     std::fprintf(stderr, "seed %llu: %s\n", (unsigned long long)seed, scenario.text());
     return;
   }
-  const uint64_t first = detail::number_of("WEFT_FIRST_SEED", seeds.first);
+  const uint64_t first = number_of("WEFT_FIRST_SEED", seeds.first);
   const uint64_t end = first + seeds.count();
   const auto cores = uint64_t(std::max(sysconf(_SC_NPROCESSORS_ONLN), 1L));
-  const uint64_t step = std::clamp<uint64_t>(detail::number_of("WEFT_JOBS", cores), 1, 256);
+  const uint64_t step = std::clamp<uint64_t>(number_of("WEFT_JOBS", cores), 1, 256);
   void *const memory = mmap(nullptr, step * sizeof(SeedJob), PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED) << strerror(errno);

@@ -3,12 +3,22 @@
 
 #include <algorithm>
 
-#include "plugin-api/sdk/test_rounds.h"
+#include "plugin-api/sdk/test_seeds.h"
 
 namespace weft::rxm {
 
-INSTANTIATE_TEST_SUITE_P(Some, Seeds, ::testing::Range(0, int(sdk::rounds(60))));
-INSTANTIATE_TEST_SUITE_P(Some, ManySeeds, ::testing::Range(0, int(sdk::rounds(200))));
+namespace {
+
+// As many seeds as WEFT_SEEDS says, from WEFT_FIRST_SEED on (plugin-api/sdk/test_seeds.h).
+auto seeds(unsigned usual) {
+  const auto first = int(sdk::number_of("WEFT_FIRST_SEED", 0));
+  return ::testing::Range(first, first + int(sdk::number_of("WEFT_SEEDS", sdk::rounds(usual))));
+}
+
+}  // namespace
+
+INSTANTIATE_TEST_SUITE_P(Some, Seeds, seeds(60));
+INSTANTIATE_TEST_SUITE_P(Some, ManySeeds, seeds(200));
 
 Play::Play(unsigned seed, const Script &script) : world(seed), script_(script) {
   settings_.eager_limit = 512;
