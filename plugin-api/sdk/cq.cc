@@ -3,6 +3,7 @@
 
 #include <sched.h>
 #include <string.h>
+#include <weft/sdk/carrier.h>
 #include <weft/sdk/cq_source.h>
 #include <weft/sdk/ops.h>
 #include <weft/sdk/sets.h>
@@ -495,6 +496,16 @@ int Cq::close() {
 
 int Cq::control(int command, void *arg) {
   if (command == FI_EXPORT_FID) return owner_ == nullptr ? export_fid(*this, arg) : -FI_ENOSYS;
+  if (command == WEFT_QUEUE_OPS) {
+    static constexpr weft_queue_ops kOps{.size = sizeof kOps, .has_entries = [](fid_cq *fid) {
+                                           Cq &cq = *from(fid);
+                                           EngineGuard held(cq.engine_);
+                                           return int(!cq.is_empty());
+                                         }};
+    if (owner_ != nullptr || device_ != nullptr || arg == nullptr) return -FI_ENOSYS;
+    *static_cast<const weft_queue_ops **>(arg) = &kOps;
+    return 0;
+  }
   EngineGuard held(engine_);
   return wait_.control(command, arg);
 }

@@ -33,7 +33,7 @@ Access *Endpoint::take_access(const Request &request, fi_addr_t &dest, ssize_t &
   }
   Access *const access = accesses_.take();
   if (access == nullptr) {
-    on_poll();  // an application that only injects never makes progress
+    poll_beneath();  // an application that only injects never makes progress
     return nullptr;
   }
   access->kind = Posted::kAccess;

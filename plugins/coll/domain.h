@@ -12,6 +12,7 @@
 #ifndef WEFT_PLUGINS_COLL_DOMAIN_H
 #define WEFT_PLUGINS_COLL_DOMAIN_H
 
+#include <weft/sdk/inner_progress.h>
 #include <weft/sdk/layer_domain.h>
 #include <weft/sdk/memory.h>
 #include <weft/sdk/mirrors.h>
@@ -61,6 +62,7 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
 
   // ---- with the engine's lock held ----
   sdk::Mirrors &mirrors() { return mirrors_; }
+  sdk::InnerProgress &progress_beneath() { return progress_beneath_; }
   // FI_MR_ENDPOINT: regions are bound to the endpoint beneath that of the application. By its
   // number; null: it is gone.
   bool endpoint_needed() const { return endpoint_needed_; }
@@ -82,6 +84,7 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
   BeneathMemory memory_{*this};
   const bool endpoint_needed_;
   sdk::Mirrors mirrors_;
+  sdk::InnerProgress progress_beneath_;
   std::unordered_map<uint64_t, fid_ep *> endpoints_;
 };
 

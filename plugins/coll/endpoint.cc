@@ -75,9 +75,9 @@ Endpoint::~Endpoint() {
     const sdk::Guard guard(lock());
     domain_.forget_endpoint(number());
   }
-  for (struct fid *fid :
-       {inner_ != nullptr ? &inner_->fid : nullptr, cq_ != nullptr ? &cq_->fid : nullptr,
-        peers_ != nullptr ? &peers_->fid : nullptr})
+  for (struct fid *fid : {inner_ != nullptr ? &inner_->fid : nullptr,
+                          queue_.cq != nullptr ? &queue_.cq->fid : nullptr,
+                          peers_ != nullptr ? &peers_->fid : nullptr})
     if (fid != nullptr) fi_close(fid);
   const sdk::Guard guard(lock());
   forget_remote();
@@ -109,17 +109,19 @@ Result<void> Endpoint::open_inner(const fi_info &info) {
   fi_cq_attr cq{.size = limits().tx_size + limits().rx_size + kGroupPlaces,
                 .format = FI_CQ_FORMAT_TAGGED};
   fi_av_attr av{.type = FI_AV_TABLE};
+  fid_cq *queue = nullptr;
   int rc = sdk::open_inner_wait([&](enum fi_wait_obj wait) {
     cq.wait_obj = wait;
-    return fi_cq_open(domain_.inner(), &cq, &cq_, nullptr);
+    return fi_cq_open(domain_.inner(), &cq, &queue, nullptr);
   });
+  if (rc == 0) queue_ = sdk::InnerQueue(queue);
   if (rc == 0) rc = fi_av_open(domain_.inner(), &av, &peers_, nullptr);
   if (rc == 0) rc = fi_endpoint(domain_.inner(), &below, &inner_, nullptr);
-  if (rc == 0) rc = fi_ep_bind(inner_, &cq_->fid, FI_TRANSMIT | FI_RECV);
+  if (rc == 0) rc = fi_ep_bind(inner_, &queue->fid, FI_TRANSMIT | FI_RECV);
   if (rc == 0) rc = fi_ep_bind(inner_, &peers_->fid, 0);
   if (rc != 0)
     return fail(-rc, "coll: the provider beneath has no endpoint for it: see its log lines");
-  wait_ = sdk::InnerWait(&cq_->fid);
+  wait_ = sdk::InnerWait(&queue->fid);
   const sdk::Guard guard(lock());
   domain_.note_endpoint(number(), inner_);
   return {};
@@ -177,7 +179,7 @@ template <class Request>
 Message *Endpoint::take(sdk::Pool<Message> &pool, const Request &request) {
   Message *const message = pool.take();
   if (message == nullptr) {
-    on_poll();  // an application that only injects never makes progress
+    poll_beneath();  // an application that only injects never makes progress
     return nullptr;
   }
   message->kind = Posted::kMessage;
@@ -300,23 +302,34 @@ ssize_t Endpoint::left(const sdk::Pool<Message> &pool) {
 
 // A multi-receive has more completions than receives: they wait beneath while the application's
 // queue is full.
-void Endpoint::on_poll() {
+template <class MayFind>
+void Endpoint::read_beneath(MayFind may_find) {
   fi_cq_tagged_entry entries[16];
   fi_addr_t sources[std::size(entries)];
   std::fill(std::begin(sources), std::end(sources), FI_ADDR_NOTAVAIL);
   const bool tells_sources = (caps() & FI_SOURCE) != 0;
-  while (may_read()) {
-    const ssize_t n = tells_sources ? fi_cq_readfrom(cq_, entries, std::size(entries), sources)
-                                    : fi_cq_read(cq_, entries, std::size(entries));
+  while (may_read() && may_find()) {
+    const ssize_t n = tells_sources
+                          ? fi_cq_readfrom(queue_.cq, entries, std::size(entries), sources)
+                          : fi_cq_read(queue_.cq, entries, std::size(entries));
     for (ssize_t i = 0; i < n; ++i) on_done(entries[i], sources[i]);
+    if (n == -FI_EAGAIN) domain_.progress_beneath().note(engine());
     if (n == -FI_EAVAIL ? !on_error() : n <= 0) break;
   }
   collectives_.on_polled();
 }
 
+void Endpoint::on_poll() {
+  read_beneath([this] { return domain_.progress_beneath().may_find(queue_, engine()); });
+}
+
+void Endpoint::poll_beneath() {
+  read_beneath([] { return true; });
+}
+
 bool Endpoint::may_wait() {
   if (wait_.changed()) domain_.engine().rewatch(*this);
-  struct fid *fids[] = {&cq_->fid};
+  struct fid *fids[] = {&queue_.cq->fid};
   return fi_trywait(domain_.fabric().inner(), fids, 1) == 0;
 }
 
@@ -375,7 +388,7 @@ void Endpoint::report_receive(Message &message, const fi_cq_tagged_entry &entry,
 
 bool Endpoint::on_error() {
   fi_cq_err_entry entry{};
-  if (fi_cq_readerr(cq_, &entry, 0) != 1) return false;
+  if (fi_cq_readerr(queue_.cq, &entry, 0) != 1) return false;
   if (entry.op_context == nullptr) return true;
   Posted &posted = *static_cast<Posted *>(entry.op_context);
   if (posted.kind >= Posted::kFlight)

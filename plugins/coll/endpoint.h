@@ -46,7 +46,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Collectives &collectives() { return collectives_; }
   fid_ep *beneath() const { return inner_; }
   size_t inject_beneath() const { return inject_beneath_; }
-  void poll_beneath() { on_poll(); }
+  void poll_beneath();
   Result<sdk::Address> own_address() const;
   // The name of a peer beneath, which stays while the endpoint is there.
   fi_addr_t name_for_groups(uint32_t index);
@@ -134,6 +134,8 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Result<void> count_remote();
   void forget_remote();
 
+  template <class MayFind>
+  void read_beneath(MayFind may_find);
   // sdk::Poller: the queue beneath
   void on_poll() override;
   int wait_fds(std::vector<int> &fds) override { return wait_.add_to(fds); }
@@ -155,7 +157,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   sdk::Pool<Message> sends_, receives_;
   sdk::Pool<Access> accesses_;
   fid_ep *inner_ = nullptr;
-  fid_cq *cq_ = nullptr;
+  sdk::InnerQueue queue_;
   fid_av *peers_ = nullptr;
   fid_cntr *remote_write_ = nullptr, *remote_read_ = nullptr;  // of peers' accesses
   std::vector<Name> names_;  // in peers_, by index of the application's vector

@@ -19,6 +19,7 @@
 
 #include <weft/sdk/carrier.h>
 #include <weft/sdk/inner_modes.h>
+#include <weft/sdk/inner_progress.h>
 #include <weft/sdk/layer_domain.h>
 #include <weft/sdk/mirrors.h>
 
@@ -66,6 +67,7 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
   // When this returns no lane uses a region that is no longer in the table.
   void wait_for_lanes();
   sdk::Mirrors &mirrors() { return mirrors_; }
+  sdk::InnerProgress &progress_beneath() { return progress_beneath_; }
   // A key that other processes cannot guess, for a region that rxm registers itself when
   // applications choose keys. It is as long as keys of the inner provider. False: the kernel gave
   // no random bytes.
@@ -107,6 +109,7 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
   std::vector<Domain *> lanes_;
   Domain *origin_ = nullptr;  // of a lane
   sdk::Mirrors mirrors_;
+  sdk::InnerProgress progress_beneath_;
 };
 
 }  // namespace weft::rxm

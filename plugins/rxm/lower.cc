@@ -101,12 +101,14 @@ Result<void> Lower::open_objects() {
   eq_wait_ = sdk::InnerWait(&eq_->fid);
   fi_cq_attr cq{};
   cq.format = FI_CQ_FORMAT_TAGGED;
+  fid_cq *queue = nullptr;
   rc = sdk::open_inner_wait([&](enum fi_wait_obj wait) {
     cq.wait_obj = wait;
-    return fi_cq_open(domain_.inner(), &cq, &cq_, nullptr);
+    return fi_cq_open(domain_.inner(), &cq, &queue, nullptr);
   });
   if (rc != 0) return fail(-rc, "the inner provider has no completion queue");
-  cq_wait_ = sdk::InnerWait(&cq_->fid);
+  queue_ = sdk::InnerQueue(queue);
+  cq_wait_ = sdk::InnerWait(&queue->fid);
   WEFT_TRY(fi_info *const info, active_.add_copy(&domain_.inner_info()));
   info->handle = nullptr;
   info->tx_attr->tclass = tclass_;
@@ -172,7 +174,7 @@ void Lower::shut() {
   region_.close();
   for (fid_cntr **cntr : {&remote_write_, &remote_read_})
     if (*cntr != nullptr) domain_.mirrors().remove(domain_.engine(), std::exchange(*cntr, nullptr));
-  if (cq_ != nullptr) fi_close(&std::exchange(cq_, nullptr)->fid);
+  if (queue_.cq != nullptr) fi_close(&std::exchange(queue_.cq, nullptr)->fid);
   if (eq_ != nullptr) fi_close(&std::exchange(eq_, nullptr)->fid);
   // It may be opened again.
   free_.clear();
@@ -363,15 +365,20 @@ bool Lower::may_wait() {
     const auto ends = [](const Link *link) { return link->ended != 0 && !link->held; };
     if (std::any_of(links_.begin(), links_.end(), ends)) return false;  // poll a few times more
   }
-  struct fid *fids[] = {&cq_->fid, &eq_->fid};
+  struct fid *fids[] = {&queue_.cq->fid, &eq_->fid};
   return fi_trywait(domain_.fabric().inner(), fids, 2) == 0;
 }
 
 bool Lower::read_completions() {
   fi_cq_tagged_entry entries[kBatch];
   fi_addr_t sources[kBatch];
+  sdk::InnerProgress &progress = domain_.progress_beneath();
   for (int batch = 0; batch < kBatches; ++batch) {
-    const ssize_t n = fi_cq_readfrom(cq_, entries, kBatch, sources);
+    ssize_t n = -FI_EAGAIN;
+    if (progress.may_find(queue_, domain_.engine())) {
+      n = fi_cq_readfrom(queue_.cq, entries, kBatch, sources);
+      if (n == -FI_EAGAIN) progress.note(domain_.engine());
+    }
     if (n == -FI_EAVAIL) {
       read_failure();
       continue;
@@ -400,7 +407,7 @@ bool Lower::read_completions() {
 
 void Lower::read_failure() {
   fi_cq_err_entry entry{};
-  if (fi_cq_readerr(cq_, &entry, 0) != 1) return;
+  if (fi_cq_readerr(queue_.cq, &entry, 0) != 1) return;
   if (entry.flags & FI_RECV) {
     Buffer *buffer = buffer_at(entry.op_context);
     if (buffer == nullptr) return;

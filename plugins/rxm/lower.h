@@ -25,6 +25,7 @@
 #include <rdma/fi_endpoint.h>
 #include <weft/sdk/carrier.h>
 #include <weft/sdk/engine.h>
+#include <weft/sdk/inner_progress.h>
 #include <weft/sdk/inner_wait.h>
 
 #include <memory>
@@ -185,7 +186,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   size_t tx_size_ = 0;         // of a connection's queue; 0: as the inner provider says
   uint32_t receive_count_ = 0;
   fid_eq *eq_ = nullptr;
-  fid_cq *cq_ = nullptr;
+  sdk::InnerQueue queue_;
   sdk::InnerWait eq_wait_, cq_wait_;
   fid_pep *pep_ = nullptr;
   fid_ep *srx_ = nullptr;

@@ -62,8 +62,8 @@ Link *Lower::make_link(Connection &owner, fi_info *info, int &err) {
   if (domain_.endpoint_needed())
     domain_.region_ops()->join_group(made->ep, upper_.endpoint_number());
   rc = fi_ep_bind(made->ep, &eq_->fid, 0);
-  if (rc == 0) rc = fi_ep_bind(made->ep, &cq_->fid, FI_TRANSMIT | FI_SELECTIVE_COMPLETION);
-  if (rc == 0) rc = fi_ep_bind(made->ep, &cq_->fid, FI_RECV);
+  if (rc == 0) rc = fi_ep_bind(made->ep, &queue_.cq->fid, FI_TRANSMIT | FI_SELECTIVE_COMPLETION);
+  if (rc == 0) rc = fi_ep_bind(made->ep, &queue_.cq->fid, FI_RECV);
   if (rc == 0 && srx_ != nullptr) rc = fi_ep_bind(made->ep, &srx_->fid, 0);
   if (rc == 0 && remote_write_ != nullptr)
     rc = fi_ep_bind(made->ep, &remote_write_->fid, FI_REMOTE_WRITE);
