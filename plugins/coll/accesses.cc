@@ -21,87 +21,71 @@ void copy(const T *from, size_t count, T *to) {
 
 }  // namespace
 
-// Null: `rc` says why.
-template <class Request>
-Access *Endpoint::take_access(const Request &request, fi_addr_t &dest, ssize_t &rc) {
-  rc = -FI_EAGAIN;
-  if (tx_.is_full()) return nullptr;
-  dest = name_of(av()->index_of(request.dest));
-  if (dest == FI_ADDR_NOTAVAIL || request.rma_count > remote_vectors_) {
-    rc = -FI_EINVAL;
-    return nullptr;
-  }
+// `call` is that of the endpoint beneath: call(access, name of the peer there, flags).
+template <class Request, class Call>
+ssize_t Endpoint::start_access(const Request &request, uint64_t length, Call call) {
+  if (tx_.is_full()) return -FI_EAGAIN;
+  const fi_addr_t dest = name_of(av()->index_of(request.dest));
+  if (dest == FI_ADDR_NOTAVAIL || request.rma_count > remote_vectors_) return -FI_EINVAL;
   Access *const access = accesses_.take();
   if (access == nullptr) {
     poll_beneath();  // an application that only injects never makes progress
-    return nullptr;
+    return -FI_EAGAIN;
   }
   access->kind = Posted::kAccess;
   access->context = request.context;
   access->flags = sdk::completion_flags(request);
+  access->length = length;
   access->report = request.report;
-  return access;
-}
-
-ssize_t Endpoint::started(Access &access, ssize_t rc) {
-  if (rc != 0) accesses_.give(&access);
+  const ssize_t rc = call(*access, dest, (request.flags & kSendFlags) | FI_COMPLETION);
+  if (rc != 0) accesses_.give(access);
   return rc;
 }
 
 ssize_t Endpoint::start(const sdk::RmaRequest &request) {
   if (request.count > send_vectors_) return -FI_EINVAL;
-  fi_addr_t dest = FI_ADDR_UNSPEC;
-  ssize_t rc = 0;
-  Access *const access = take_access(request, dest, rc);
-  if (access == nullptr) return rc;
-  access->length = request.length;
-  copy(request.iov, request.count, access->iov);
-  copy(request.rma, request.rma_count, access->rma);
-  const fi_msg_rma msg{.msg_iov = access->iov,
-                       .desc = kNone,
-                       .iov_count = request.count,
-                       .addr = dest,
-                       .rma_iov = access->rma,
-                       .rma_iov_count = request.rma_count,
-                       .context = static_cast<Posted *>(access),
-                       .data = request.data};
-  const uint64_t flags = (request.flags & kSendFlags) | FI_COMPLETION;
-  return started(
-      *access, request.write ? fi_writemsg(inner_, &msg, flags) : fi_readmsg(inner_, &msg, flags));
+  return start_access(request, request.length, [&](Access &access, fi_addr_t dest, uint64_t flags) {
+    copy(request.iov, request.count, access.iov);
+    copy(request.rma, request.rma_count, access.rma);
+    const fi_msg_rma msg{.msg_iov = access.iov,
+                         .desc = kNone,
+                         .iov_count = request.count,
+                         .addr = dest,
+                         .rma_iov = access.rma,
+                         .rma_iov_count = request.rma_count,
+                         .context = static_cast<Posted *>(&access),
+                         .data = request.data};
+    return request.write ? fi_writemsg(inner_, &msg, flags) : fi_readmsg(inner_, &msg, flags);
+  });
 }
 
 ssize_t Endpoint::start(const sdk::AtomicRequest &request) {
-  fi_addr_t dest = FI_ADDR_UNSPEC;
-  ssize_t rc = 0;
-  Access *const access = take_access(request, dest, rc);
-  if (access == nullptr) return rc;
-  access->length = request.elements * sdk::datatype_size(request.datatype);
-  copy(request.operands, request.operand_count, access->operands);
-  copy(request.rma, request.rma_count, access->rma_atomic);
-  copy(request.compares, request.compare_count, access->compares);
-  copy(request.results, request.result_count, access->results);
-  const fi_msg_atomic msg{.msg_iov = access->operands,
-                          .desc = kNone,
-                          .iov_count = request.operand_count,
-                          .addr = dest,
-                          .rma_iov = access->rma_atomic,
-                          .rma_iov_count = request.rma_count,
-                          .datatype = fi_datatype(request.datatype),
-                          .op = fi_op(request.op),
-                          .context = static_cast<Posted *>(access),
-                          .data = request.data};
-  const uint64_t flags = (request.flags & kSendFlags) | FI_COMPLETION;
-  switch (request.kind) {
-    case sdk::AtomicKind::kWrite:
-      return started(*access, fi_atomicmsg(inner_, &msg, flags));
-    case sdk::AtomicKind::kFetch:
-      return started(*access, fi_fetch_atomicmsg(inner_, &msg, access->results, kNone,
-                                                 request.result_count, flags));
-    default:
-      return started(*access, fi_compare_atomicmsg(inner_, &msg, access->compares, kNone,
-                                                   request.compare_count, access->results, kNone,
-                                                   request.result_count, flags));
-  }
+  const uint64_t length = request.elements * sdk::datatype_size(request.datatype);
+  return start_access(request, length, [&](Access &access, fi_addr_t dest, uint64_t flags) {
+    copy(request.operands, request.operand_count, access.operands);
+    copy(request.rma, request.rma_count, access.rma_atomic);
+    copy(request.compares, request.compare_count, access.compares);
+    copy(request.results, request.result_count, access.results);
+    const fi_msg_atomic msg{.msg_iov = access.operands,
+                            .desc = kNone,
+                            .iov_count = request.operand_count,
+                            .addr = dest,
+                            .rma_iov = access.rma_atomic,
+                            .rma_iov_count = request.rma_count,
+                            .datatype = fi_datatype(request.datatype),
+                            .op = fi_op(request.op),
+                            .context = static_cast<Posted *>(&access),
+                            .data = request.data};
+    switch (request.kind) {
+      case sdk::AtomicKind::kWrite:
+        return fi_atomicmsg(inner_, &msg, flags);
+      case sdk::AtomicKind::kFetch:
+        return fi_fetch_atomicmsg(inner_, &msg, access.results, kNone, request.result_count, flags);
+      default:
+        return fi_compare_atomicmsg(inner_, &msg, access.compares, kNone, request.compare_count,
+                                    access.results, kNone, request.result_count, flags);
+    }
+  });
 }
 
 void Endpoint::end_access(Access &access, int err) {

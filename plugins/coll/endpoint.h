@@ -127,9 +127,8 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   ssize_t cancel_posted(const void *context);
 
   // accesses.cc
-  template <class Request>
-  Access *take_access(const Request &request, fi_addr_t &dest, ssize_t &rc);
-  ssize_t started(Access &access, ssize_t rc);
+  template <class Request, class Call>
+  ssize_t start_access(const Request &request, uint64_t length, Call call);
   void end_access(Access &access, int err);
   Result<void> count_remote();
   void forget_remote();
