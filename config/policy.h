@@ -60,6 +60,8 @@ struct StackSpec {  // from the application down to the wire
   Origin origin;
   // FI_PROTO_... of a provider whose place it takes: who asks for that gets it. 0: of none.
   uint32_t protocol = 0;
+  // prov_version. Stacks with one name are parts of it, told apart by this. 0: that of its unit.
+  uint32_t version = 0;
 };
 
 // One entry of providers.rank; all patterns given must match. Globs with * ? [..], but `subnet` is

@@ -85,8 +85,13 @@ of their hints.
 One such stack is built in:
 .Li sockets ,
 which is
-.Li tcp
-for programs that still ask for that name.
+.Li tcp ,
+and
+.Li udp
+for datagrams, for programs that still ask for that name.
+A fabric is one of both: that of the
+.Vt fi_info
+whose attributes open it.
 )"},
     {"params", R"(A key is made of a\(enz, 0\(en9 and
 .Ql _ .

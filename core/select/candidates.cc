@@ -140,20 +140,23 @@ class Maker {
       Candidate candidate;
       candidate.preference = place++;
       candidate.origin = "stack " + name.value;
-      const auto spec = std::find_if(policy_.stacks.begin(), policy_.stacks.end(),
-                                     [&](const StackSpec &one) { return one.name == name.value; });
-      if (spec == policy_.stacks.end()) {
-        std::vector<std::string> known;
-        for (const StackSpec &one : policy_.stacks) known.push_back(one.name);
-        const std::string close = nearest(name.value, known);
-        candidate.name = name.value;
-        reject(candidate, Stage::kPolicy,
-               {false, "no stack is called \"" + name.value + "\"",
-                close.empty() ? "define it under stacks" : "did you mean \"" + close + "\"?",
-                name.origin.where});
-      } else {
-        fill(candidate, *spec);
+      bool defined = false;
+      for (const StackSpec &spec : policy_.stacks) {
+        if (spec.name != name.value) continue;
+        defined = true;
+        Candidate part = candidate;
+        fill(part, spec);
+        add(std::move(part));
       }
+      if (defined) continue;
+      std::vector<std::string> known;
+      for (const StackSpec &one : policy_.stacks) known.push_back(one.name);
+      const std::string close = nearest(name.value, known);
+      candidate.name = name.value;
+      reject(candidate, Stage::kPolicy,
+             {false, "no stack is called \"" + name.value + "\"",
+              close.empty() ? "define it under stacks" : "did you mean \"" + close + "\"?",
+              name.origin.where});
       add(std::move(candidate));
     }
   }
@@ -266,6 +269,7 @@ class Maker {
       candidate.name = spec.name;
       candidate.only_by_name = true;
       candidate.origin = wanted_by_filter(spec.name) ? "FI_PROVIDER" : "stack " + spec.name;
+      candidate.version = spec.version;
       fill(candidate, spec);
       add(std::move(candidate));
     }
@@ -304,6 +308,10 @@ StackUnits Candidate::units() const {
   StackUnits units;
   append_units(elements, units);
   return units;
+}
+
+std::string Candidate::label() const {
+  return version == 0 ? name : name + "(" + stack_name(units()) + ")";
 }
 
 const UnitInfo *find_unit(const std::vector<UnitInfo> &units, std::string_view name) {

@@ -47,12 +47,15 @@ struct Candidate {
   std::vector<CandidateElement> elements;  // from the application down, with hooks
   bool only_by_name = false;               // only if a program or user asks for this name
   uint32_t protocol = 0;                   // StackSpec::protocol
+  uint32_t version = 0;                    // StackSpec::version, where it has the name of the spec
   size_t preference = kNoPreference;       // place in `use`
   std::string origin;            // what names it: "stack rdm", "FI_PROVIDER"; empty: nothing
   Stage stage = Stage::kPolicy;  // of the verdict
   Judgement verdict;
 
   StackUnits units() const;
+  // Its name in diagnosis: "sockets(udp)" for one of several parts.
+  std::string label() const;
   // Whether an element may be left out when it is built. The stack then has another name.
   bool may_shrink() const;
 };

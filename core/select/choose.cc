@@ -129,9 +129,9 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
                       std::vector<Found> &found) {
   const auto reject = [&](Stage stage, const std::string &reason, const std::string &remedy = {},
                           const std::string &rule = {}, uint32_t distance = 0) {
-    record.add({slot.candidate.name, stage, false, reason, remedy,
+    record.add({slot.candidate.label(), stage, false, reason, remedy,
                 rule.empty() ? slot.candidate.origin : rule});
-    misses.add({slot.candidate.name, stage, reason, remedy,
+    misses.add({slot.candidate.label(), stage, reason, remedy,
                 distance != 0 ? distance : distance_of_stage(stage)});
   };
   if (slot.candidate.only_by_name && slot.candidate.origin != "FI_PROVIDER" &&
@@ -150,7 +150,7 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
   for (const Decision &decision : built.decisions.decisions()) {
     record.add(decision);
     if (built.stack == nullptr && !decision.accepted)
-      misses.add({slot.candidate.name, decision.stage, decision.reason, decision.remedy,
+      misses.add({slot.candidate.label(), decision.stage, decision.reason, decision.remedy,
                   distance_of_stage(decision.stage)});
   }
   Stack *const stack = built.stack.get();
@@ -209,10 +209,10 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
                      outcome.rank_rule});
   }
   for (const std::string &reason : reasons)
-    record.add({slot.candidate.name, Stage::kHints, false, reason, "", slot.candidate.origin});
-  if (nearest) misses.add(miss_of(slot.candidate.name, *nearest));
+    record.add({slot.candidate.label(), Stage::kHints, false, reason, "", slot.candidate.origin});
+  if (nearest) misses.add(miss_of(slot.candidate.label(), *nearest));
   if (offered->empty() && reasons.empty()) reject(Stage::kGetinfo, "it offered nothing");
-  if (found.size() > before) misses.drop(slot.candidate.name);
+  if (found.size() > before) misses.drop(slot.candidate.label());
   return true;
 }
 
@@ -280,10 +280,11 @@ int Front::Impl::choose(const Question &question, Misses &misses, fi_info **out)
     return -FI_ENODATA;
   }
   std::vector<Found> found;
-  std::set<std::string> answered;  // names of the working stacks so far
+  std::set<std::pair<std::string, uint32_t>> answered;  // the working stacks so far, and parts
   bool reached_hints = false;
   for (Slot &slot : slots) {
-    if (slot.candidate.verdict.accepted && answered.contains(slot.candidate.name)) {
+    if (slot.candidate.verdict.accepted &&
+        answered.contains({slot.candidate.name, slot.candidate.version})) {
       if (!slot.candidate.origin.empty())
         record.add({slot.candidate.name, Stage::kPolicy, false,
                     "another stack with this prov_name comes before it", "",
@@ -292,7 +293,8 @@ int Front::Impl::choose(const Question &question, Misses &misses, fi_info **out)
     }
     reached_hints = ask(slot, question, record, misses, found) || reached_hints;
     const Built *built = slot.built.load(std::memory_order_acquire);
-    if (built != nullptr && built->stack != nullptr) answered.insert(built->name);
+    if (built != nullptr && built->stack != nullptr)
+      answered.emplace(built->name, slot.candidate.version);
   }
   std::stable_sort(found.begin(), found.end(), is_better);
   tell_selected(found, record);
@@ -319,7 +321,9 @@ void Front::Impl::tell_selected(const std::vector<Found> &found, DecisionRecord 
     if (slot->candidate.preference != Candidate::kNoPreference)
       reason += "number " + std::to_string(slot->candidate.preference + 1) + " in `use`, ";
     reason += "rank " + std::to_string(found[i].rank);
-    record.add({found[i].built->name, Stage::kSelected, true, std::move(reason), "",
+    const Candidate &candidate = slot->candidate;
+    record.add({candidate.version != 0 ? candidate.label() : found[i].built->name, Stage::kSelected,
+                true, std::move(reason), "",
                 found[i].rank_rule.empty() ? slot->candidate.origin : found[i].rank_rule});
   }
 }

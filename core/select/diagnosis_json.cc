@@ -74,6 +74,13 @@ Result<std::string> Front::Impl::why_json(std::string_view name) {
       if (name.empty() || library || mentions(candidate, wanted)) told.add(one);
     }
   }
+  if (told.decisions().empty()) {
+    for (const Slot &slot : slots)
+      if (slot.candidate.only_by_name && lower(slot.candidate.name) == lower(name))
+        told.add({slot.candidate.label(), Stage::kPolicy, false,
+                  "only those who ask for this name are offered it",
+                  "give it in FI_PROVIDER, or in prov_name of the hints", slot.candidate.origin});
+  }
   if (told.decisions().empty() && !name.empty()) {
     const UnitInfo *unit = find_unit(loader->units(), name);
     told.add({std::string(name), unit == nullptr ? Stage::kManifest : Stage::kPolicy, false,
@@ -90,10 +97,12 @@ Result<std::string> Front::Impl::why_json(std::string_view name) {
 Result<std::string> Front::Impl::explain_json(std::string_view wanted) {
   prepare();
   std::string why;
+  ordered_json all;
   for (Slot &slot : slots) {
-    const bool named = wanted.empty() || is_called(slot, wanted) ||
-                       slot.candidate.origin == "stack " + std::string(wanted);
-    if (!named) continue;
+    const bool labelled = slot.candidate.origin == "stack " + std::string(wanted);
+    if (!wanted.empty() && !labelled && !is_called(slot, wanted)) continue;
+    const bool part = labelled || slot.candidate.version != 0;  // perhaps of several
+    if (!all.empty() && !part) continue;
     if (!slot.candidate.verdict.accepted) {
       why = slot.candidate.name + ": " + slot.candidate.verdict.reason;
       if (!slot.candidate.verdict.remedy.empty()) why += ": " + slot.candidate.verdict.remedy;
@@ -108,8 +117,13 @@ Result<std::string> Front::Impl::explain_json(std::string_view wanted) {
     json["stack"] = built.name;
     json["origin"] = slot.candidate.origin.empty() ? "built-in" : slot.candidate.origin;
     json["elements"] = chain_json(built.stack->explain());
-    return dump(json);
+    if (!part) return dump(json);
+    if (all.empty())
+      all = std::move(json);
+    else
+      all["parts"].push_back(std::move(json));
   }
+  if (!all.empty()) return dump(all);
   if (!why.empty()) return tl::unexpected<Error>(Error{FI_ENODATA, why});
   std::vector<std::string> known;
   for (const Slot &slot : slots) known.push_back(slot.candidate.name);

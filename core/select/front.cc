@@ -156,13 +156,12 @@ int Front::getinfo(uint32_t version, const char *node, const char *service, uint
 
 int Front::fabric(fi_fabric_attr *attr, const fi_info *info, uint64_t flags, fid_fabric **fabric,
                   void *context) noexcept {
-  (void)info;  // its fabric_attr is `attr`
   try {
     if (flags != 0) {
       impl_->log(FI_LOG_FABRIC, __func__, __LINE__, "fi_fabric2: no flags are defined");
       return -FI_EBADFLAGS;
     }
-    return impl_->fabric(attr, fabric, context);
+    return impl_->fabric(attr, info, fabric, context);
   } catch (const std::bad_alloc &) {
     return -FI_ENOMEM;
   } catch (const std::exception &error) {

@@ -140,9 +140,10 @@ struct Front::Impl {
   // ---- opening
   static std::string reason_of(const Built &built);
   bool is_called(Slot &slot, std::string_view prov_name);
-  int fabric(fi_fabric_attr *attr, fid_fabric **out, void *context);
-  int open_fabric(fi_fabric_attr *attr, fid_fabric **out, void *context, StackNames &stack,
-                  std::string &why);
+  std::vector<Slot *> slots_called(const fi_fabric_attr &attr, const fi_info *info);
+  int fabric(fi_fabric_attr *attr, const fi_info *info, fid_fabric **out, void *context);
+  int open_fabric(fi_fabric_attr *attr, const fi_info *info, fid_fabric **out, void *context,
+                  StackNames &stack, std::string &why);
 
   // ---- hooks on live objects
   Result<std::shared_ptr<Hook>> live_hook(std::string_view name, std::vector<Setting> more);

@@ -185,10 +185,79 @@ TEST_F(FrontTest, ProvNameInHints) {
 TEST_F(FrontTest, AStackNotInUseCanBeAskedForByName) {
   Front &from = front();
   EXPECT_THAT(shown(ask(from)), Not(Contains(HasSubstr("sockets"))));
-  EXPECT_THAT(shown(ask(from, hints_for(FI_EP_UNSPEC, "sockets").get())),
-              ElementsAre("sockets eth0", "sockets docker0"));
+  EXPECT_THAT(reasons(from, "Sockets"), HasSubstr("only those who ask for this name"));
+  const auto both =
+      ElementsAre("sockets eth0", "sockets docker0", "sockets eth0", "sockets docker0");
+  EXPECT_THAT(shown(ask(from, hints_for(FI_EP_UNSPEC, "sockets").get())), both);
+  EXPECT_THAT(shown(ask(front({{"FI_PROVIDER", "sockets"}}))), both);
+}
+
+// A stack of two parts, one for connections and one for datagrams.
+TEST_F(FrontTest, AFabricIsOfThePartWhoseInfoWasGiven) {
+  Front &from = front();
+  const auto opened = [&](fi_fabric_attr attr, const fi_info *info = nullptr) -> std::string {
+    fid_fabric *fabric = nullptr;
+    if (const int rc = from.fabric(&attr, info, 0, &fabric, nullptr); rc != 0) return "no fabric";
+    const std::string element = objects_.list().front().element;
+    EXPECT_EQ(fi_close(&fabric->fid), 0);
+    return element;
+  };
+  const InfoPtr msg = ask(from, hints_for(FI_EP_MSG, "sockets").get());
+  EXPECT_EQ(shown(msg).size(), 2u);
+  EXPECT_THAT(reasons(from, "sockets"), HasSubstr("sockets(udp) hints: hints.ep_attr.type"));
+  EXPECT_EQ(opened(*msg->fabric_attr), "tcp");
+  const InfoPtr dgram = ask(from, hints_for(FI_EP_DGRAM, "sockets").get());
+  EXPECT_EQ(shown(dgram).size(), 2u);
+  EXPECT_EQ(opened(*dgram->fabric_attr), "udp");
+  EXPECT_NE(msg->fabric_attr->prov_version, dgram->fabric_attr->prov_version);
+
+  fi_fabric_attr by_hand = *dgram->fabric_attr;
+  by_hand.prov_version = 0;
+  EXPECT_EQ(opened(by_hand), "tcp") << "nothing says which";
+  EXPECT_EQ(opened(by_hand, hints_for(FI_EP_DGRAM).get()), "udp") << "fi_fabric2()";
+  EXPECT_EQ(opened(by_hand, hints_for(FI_EP_UNSPEC).get()), "tcp");
+}
+
+TEST_F(FrontTest, AFabricInHintsIsOfOnePart) {
+  Front &from = front();
+  const InfoPtr dgram = ask(from, hints_for(FI_EP_DGRAM, "sockets").get());
+  fid_fabric *fabric = nullptr;
+  ASSERT_EQ(from.fabric(dgram->fabric_attr, nullptr, 0, &fabric, nullptr), 0);
+  EXPECT_EQ(ask(from, hints_for(FI_EP_DGRAM, "sockets").get())->fabric_attr->fabric, fabric);
+  const InfoPtr msg = hints_for(FI_EP_MSG, "sockets");
+  EXPECT_EQ(ask(from, msg.get())->fabric_attr->fabric, nullptr);
+  msg->fabric_attr->fabric = fabric;
+  ask(from, msg.get(), 0, -FI_ENODATA);
+  EXPECT_THAT(reasons(from, "sockets"), HasSubstr("sockets(tcp) hints: hints.fabric_attr.fabric"));
+  msg->fabric_attr->fabric = nullptr;
+  EXPECT_EQ(fi_close(&fabric->fid), 0);
+}
+
+TEST_F(FrontTest, EachPartFollowsThePolicy) {
+  site("version: 1\nproviders: {disable: [udp]}\n");
   EXPECT_THAT(shown(ask(front({{"FI_PROVIDER", "sockets"}}))),
               ElementsAre("sockets eth0", "sockets docker0"));
+  site("version: 1\nstacks: {sockets: [{provider: udp}]}\n");
+  const InfoPtr own = ask(front({{"FI_PROVIDER", "sockets"}}));
+  EXPECT_THAT(shown(own), ElementsAre("sockets eth0", "sockets docker0"));
+  EXPECT_EQ(own->fabric_attr->prov_version, FI_VERSION(1, 0)) << "that of udp";
+  site("version: 1\nuse: [sockets]\n");
+  EXPECT_THAT(shown(ask(front({{"FI_PROVIDER", "tcp,udp"}}))),
+              ElementsAre("tcp eth0", "tcp docker0", "udp eth0", "udp docker0", "tcp;ofi_rxm eth0",
+                          "tcp;ofi_rxm docker0"));
+}
+
+TEST_F(FrontTest, ExplainsEachPart) {
+  Front &from = front();
+  auto told = nlohmann::json::parse(from.explain_json("sockets").value());
+  EXPECT_EQ(told["elements"][0]["unit"], "tcp");
+  ASSERT_EQ(told["parts"].size(), 1u);
+  EXPECT_EQ(told["parts"][0]["elements"][0]["unit"], "udp");
+  told = nlohmann::json::parse(from.explain_json("udp").value());
+  EXPECT_FALSE(told.contains("parts"));
+  site("version: 1\nuse: [sockets]\n");
+  told = nlohmann::json::parse(front().explain_json("sockets").value());
+  EXPECT_EQ(told["parts"][0]["elements"][0]["unit"], "udp");
 }
 
 // mercury asks so for what it calls ofi+sockets.

@@ -327,10 +327,13 @@ class Merger {
 Policy load_policy(const PolicySources &sources) {
   Policy policy;
   // A provider that stock libfabric dropped; programs still ask for it, some of them by its protocol.
-  policy.stacks.push_back({"sockets",
-                           {{WEFT_KIND_PROVIDER, "tcp", false, {}, "built-in"}},
-                           {"built-in"},
-                           FI_PROTO_SOCK_TCP});
+  // It had connections and datagrams.
+  for (const auto &[provider, minor] : {std::pair("tcp", 0u), std::pair("udp", 1u)})
+    policy.stacks.push_back({"sockets",
+                             {{WEFT_KIND_PROVIDER, provider, false, {}, "built-in"}},
+                             {"built-in"},
+                             FI_PROTO_SOCK_TCP,
+                             FI_VERSION(1, minor)});
   Merger merger(policy, sources);
   for (const std::string &folder : sources.system_folders) {
     for (const std::string &path : drop_ins(folder, policy.diagnostics))

@@ -86,8 +86,8 @@ class Front::Impl::Composer {
   }
 
   void refuse(Stage stage, std::string reason, std::string remedy) {
-    made_.decisions.add(
-        {made_.name, stage, false, std::move(reason), std::move(remedy), slot_.candidate.origin});
+    made_.decisions.add({slot_.candidate.label(), stage, false, std::move(reason),
+                         std::move(remedy), slot_.candidate.origin});
   }
 
   Impl &front_;
@@ -105,13 +105,14 @@ void Front::Impl::compose(const Slot &slot, Built &made) {
   made.units = kept.units();
   made.elements = std::move(kept.elements);
   plan.name = slot.candidate.only_by_name ? slot.candidate.name : stack_name(made.units);
+  plan.version = slot.candidate.version;
   Result<std::shared_ptr<Stack>> stack = Stack::build(plan, &options.services, options.objects);
   if (stack) {
     made.name = plan.name;
     made.stack = *std::move(stack);
   } else {
-    made.decisions.add(
-        {made.name, Stage::kInit, false, stack.error().text, "", slot.candidate.origin});
+    made.decisions.add({slot.candidate.label(), Stage::kInit, false, stack.error().text, "",
+                        slot.candidate.origin});
   }
 }
 
@@ -157,10 +158,33 @@ bool Front::Impl::is_called(Slot &slot, std::string_view prov_name) {
   return built != nullptr && names(built->units);
 }
 
-int Front::Impl::fabric(fi_fabric_attr *attr, fid_fabric **out, void *context) {
+// Those that fi_fabric() may open for the attributes, the best first. Parts of one stack differ in
+// their versions; where the application took none over, the endpoint's type may decide.
+std::vector<Slot *> Front::Impl::slots_called(const fi_fabric_attr &attr, const fi_info *info) {
+  std::vector<Slot *> called;
+  for (Slot &slot : slots)
+    if (slot.candidate.verdict.accepted && is_called(slot, attr.prov_name)) called.push_back(&slot);
+  const int type =
+      info != nullptr && info->ep_attr != nullptr ? ep_type_of(*info->ep_attr) : FI_EP_UNSPEC;
+  const auto fits = [&](const Slot *slot) {
+    if (slot->candidate.version == attr.prov_version) return 2;
+    return type > FI_EP_UNSPEC && type <= FI_EP_RDM &&
+                   (slot->units.back()->offers_ep & WEFT_EP_BIT(type)) != 0
+               ? 1
+               : 0;
+  };
+  if (std::any_of(called.begin(), called.end(),
+                  [](const Slot *slot) { return slot->candidate.version != 0; }))
+    std::stable_sort(called.begin(), called.end(),
+                     [&](const Slot *a, const Slot *b) { return fits(a) > fits(b); });
+  return called;
+}
+
+int Front::Impl::fabric(fi_fabric_attr *attr, const fi_info *info, fid_fabric **out,
+                        void *context) {
   StackNames stack;
   std::string why;
-  const int ret = open_fabric(attr, out, context, stack, why);
+  const int ret = open_fabric(attr, info, out, context, stack, why);
   if (ret == 0) {
     log(FI_LOG_FABRIC, "fi_fabric", __LINE__,
         "stack " + std::string(attr->prov_name) + " opened: application > " + text_of(stack) +
@@ -175,18 +199,16 @@ int Front::Impl::fabric(fi_fabric_attr *attr, fid_fabric **out, void *context) {
   return ret;
 }
 
-int Front::Impl::open_fabric(fi_fabric_attr *attr, fid_fabric **out, void *context,
-                             StackNames &stack, std::string &why) {
+int Front::Impl::open_fabric(fi_fabric_attr *attr, const fi_info *info, fid_fabric **out,
+                             void *context, StackNames &stack, std::string &why) {
   prepare();
   if (attr->prov_name == nullptr || attr->prov_name[0] == '\0') {
     why = "attr.prov_name is not set: take the attributes from fi_getinfo()";
     return -FI_EINVAL;
   }
-  const std::string wanted = attr->prov_name;
   std::string unusable;
-  for (Slot &slot : slots) {
-    if (!slot.candidate.verdict.accepted || !is_called(slot, wanted)) continue;
-    const Built &built = build(slot);
+  for (Slot *slot : slots_called(*attr, info)) {
+    const Built &built = build(*slot);
     if (built.stack == nullptr) {
       unusable = reason_of(built);
       continue;
@@ -200,7 +222,7 @@ int Front::Impl::open_fabric(fi_fabric_attr *attr, fid_fabric **out, void *conte
     stack = names_of_elements(built.elements);
     return 0;
   }
-  why = "no stack " + in_quotes(wanted) +
+  why = "no stack " + in_quotes(attr->prov_name) +
         (unusable.empty() ? std::string() : " (" + unusable + ")") + ": `weft why` tells more";
   return -FI_ENODEV;
 }

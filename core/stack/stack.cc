@@ -63,6 +63,7 @@ struct Stack::Element {
   weft_provider provider{};  // from create or wrap
   bool created = false;
   std::string stack;  // up to and including this element: "tcp"
+  uint32_t prov_version = 0;
   size_t branch = 0;  // its number among the providers beneath a layer; 0: it is the only one
   std::vector<Element *> inner;        // beneath it
   std::vector<weft_provider> beneath;  // the same, as the layer sees them
@@ -115,7 +116,7 @@ struct Stack::Element {
     if (offer.fabric_attr != nullptr) {
       std::free(offer.fabric_attr->prov_name);
       offer.fabric_attr->prov_name = nullptr;
-      offer.fabric_attr->prov_version = instance->unit().version;
+      offer.fabric_attr->prov_version = prov_version;
     }
     const Match match = match_info(version, flags, hints, offer);
     if (!match.accepted) {
@@ -228,8 +229,10 @@ Result<std::shared_ptr<Stack>> Stack::build(const StackPlan &plan,
   WEFT_CHECK(check_order(kinds_of(plan.elements)));
   std::shared_ptr<Stack> stack(new Stack(plan.name, services, objects));
   WEFT_CHECK(stack->add_chain(plan.elements, 0));
-  // A stack with its own name shows this name to applications.
-  if (!plan.name.empty()) stack->elements_.back()->stack = plan.name;
+  // A stack with its own name or version shows it to applications.
+  Element &outermost = *stack->elements_.back();
+  if (!plan.name.empty()) outermost.stack = plan.name;
+  if (plan.version != 0) outermost.prov_version = plan.version;
   for (const auto &element : stack->elements_)
     objects->add_element(element->instance->c(), element->hooks);
   return stack;
@@ -273,6 +276,7 @@ Result<Stack::Element *> Stack::add(const PlanElement &planned, uint32_t place,
   auto element = std::make_unique<Element>();
   WEFT_TRY(element->instance,
            Instance::create({planned.unit, name_, place, planned.settings, services_}));
+  element->prov_version = unit.version;
   element->owner = this;
   element->objects = objects_;
   std::vector<std::string> names;

@@ -55,6 +55,7 @@ struct PlanElement {
 struct StackPlan {
   std::string name;                   // prov_name, from the wire up, without hooks
   std::vector<PlanElement> elements;  // from the application down to the wire
+  uint32_t version = 0;               // prov_version; 0: that of the outermost unit
 };
 
 class Stack : public std::enable_shared_from_this<Stack> {

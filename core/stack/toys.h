@@ -272,9 +272,10 @@ inline int32_t provider_getinfo(void *self_arg, uint32_t, const char *, const ch
   }
   struct fi_info **end = out;
   *end = nullptr;
+  const bool datagrams = self.instance->unit->offers_ep == WEFT_EP_BIT(FI_EP_DGRAM);
   self.plugin().offers(
       [&](enum fi_ep_type type) -> struct fi_info & {
-        *end = modest_info(self.instance->core, type);
+        *end = modest_info(self.instance->core, datagrams ? FI_EP_DGRAM : type);
         struct fi_info &made = **end;
         end = &made.next;
         return made;

@@ -20,7 +20,9 @@ ConnectedCore::ConnectedCore(DomainContext &domain, Connections &connections, En
 
 Result<void> ConnectedCore::check(const fi_info &info, size_t max_queue) {
   if (info.ep_attr->type != FI_EP_MSG && info.ep_attr->type != FI_EP_UNSPEC)
-    return fail(FI_EINVAL, "fi_endpoint: type %d: connected endpoints are FI_EP_MSG",
+    return fail(FI_EINVAL,
+                "fi_endpoint: endpoints of type %d are not of this provider: open the fabric, too, "
+                "from the fi_info that has the type",
                 raw(info.ep_attr->type));
   for (const size_t size : {info.tx_attr != nullptr ? info.tx_attr->size : 0,
                             info.rx_attr != nullptr ? info.rx_attr->size : 0})

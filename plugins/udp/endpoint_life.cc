@@ -18,7 +18,10 @@ namespace weft::udp {
 
 Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *context) {
   if (info.ep_attr->type != FI_EP_DGRAM && info.ep_attr->type != FI_EP_UNSPEC)
-    return fail(FI_EINVAL, "fi_endpoint: udp has endpoints of type FI_EP_DGRAM only");
+    return fail(
+        FI_EINVAL,
+        "fi_endpoint: udp has endpoints of type FI_EP_DGRAM only: open the fabric, too, from "
+        "the fi_info that has the type");
   for (size_t size : {info.tx_attr != nullptr ? info.tx_attr->size : 0,
                       info.rx_attr != nullptr ? info.rx_attr->size : 0})
     if (size > kMaxQueueSize)

@@ -64,6 +64,14 @@ void print_chain(const Json &chain, size_t indent) {
   }
 }
 
+void print_stack(const Json &stack) {
+  absl::PrintF("%s\n", emphasized(text_of(stack, "stack"), Emphasis::kStrong));
+  print_field("from", text_of(stack, "origin"), 4, 2);
+  absl::PrintF("\napplication\n");
+  print_chain(array_of(stack, "elements"), 2);
+  absl::PrintF("  |\nwire\n");
+}
+
 Result<int> run(const ExplainOptions &options) {
   WEFT_TRY(const Library library, Library::open());
   Result<Json> answer = library.explain(options.stack);
@@ -74,16 +82,19 @@ Result<int> run(const ExplainOptions &options) {
       absl::FPrintF(stderr, "`weft why '%s'` tells more\n", options.stack);
     return kExitNo;
   }
-  describe((*answer)["elements"], units_by_name(library));
+  const Json units = units_by_name(library);
+  describe((*answer)["elements"], units);
+  if (answer->contains("parts"))
+    for (Json &part : (*answer)["parts"]) describe(part["elements"], units);
   if (options.json) {
     print_json(*answer);
     return kExitOk;
   }
-  absl::PrintF("%s\n", emphasized(text_of(*answer, "stack"), Emphasis::kStrong));
-  print_field("from", text_of(*answer, "origin"), 4, 2);
-  absl::PrintF("\napplication\n");
-  print_chain(array_of(*answer, "elements"), 2);
-  absl::PrintF("  |\nwire\n");
+  print_stack(*answer);
+  for (const Json &part : array_of(*answer, "parts")) {
+    absl::PrintF("\n");
+    print_stack(part);
+  }
   return kExitOk;
 }
 

@@ -51,7 +51,8 @@ struct weft_diagnosis_ops {
 
   /* What the units of a stack ("tcp;ofi_rxm", or a name from the configuration) found on this
    * machine and how they decided: "elements" is an array of {"unit", "lines"} from the application
-   * down. A layer over several providers has "branches", an array of such arrays. */
+   * down. A layer over several providers has "branches", an array of such arrays. Where further stacks
+   * have the name, "parts" is an array of them. */
   int (*explain)(struct fid *weft, const char *stack, char **text_app);
 
   /* Every plugin and unit that is known, with manifest, parameters and the troubles of discovery.

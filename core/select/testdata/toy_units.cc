@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A plugin file for the tests of the front: the toys of core/stack as units that a loader finds.
 //   tcp     MSG over two networks: eth0 10.0.0.2, docker0 172.17.0.1
-//   udp     DGRAM over eth0
+//   udp     DGRAM over the same
 //   verbs   needs a device that is nowhere
 //   broken  cannot be created
 //   rxm     a layer that makes RDM of MSG
