@@ -42,9 +42,10 @@ struct Options : PartyOptions {
   uint32_t rounds = 5;
 };
 
-// Where the messages are: the library is given memory of the host, or of the device, or memory of
-// the host to and from which this program copies ("staged").
-const std::vector<std::string> kKinds = {"host", "device", "staged"};
+// Where the messages are: the library is given memory of the host; of the device, on both sides, or
+// on that which sends ("from"), or the other one ("to"); or memory of the host to and from which this
+// program copies ("staged").
+const std::vector<std::string> kKinds = {"host", "device", "from", "to", "staged"};
 
 size_t WindowOf(const Options &options, size_t size) {
   return options.test == "lat" ? 1 : std::clamp<size_t>(kInFlight / size, 1, kWindow);
@@ -80,12 +81,12 @@ class Side {
     std::vector<uint8_t> bytes(size_ * window_);
     for (size_t i = 0; i < window_ && sends_; ++i)
       FillPattern(reinterpret_cast<char *>(bytes.data() + i * size_), size_, i);
-    hmem::copy((kind == "host" ? host_ : device_).data(), bytes.data(), bytes.size());
+    hmem::copy(Payload(kind).data(), bytes.data(), bytes.size());
   }
   // The last window has arrived where `kind` receives.
   void Expect(const std::string &kind) const {
     std::vector<uint8_t> bytes(size_ * window_);
-    hmem::copy(bytes.data(), (kind == "host" ? host_ : device_).data(), bytes.size());
+    hmem::copy(bytes.data(), Payload(kind).data(), bytes.size());
     for (size_t i = 0; i < window_; ++i)
       ExpectPattern(reinterpret_cast<const char *>(bytes.data() + i * size_), size_, i);
   }
@@ -144,10 +145,16 @@ class Side {
     regions_.emplace_back(region);
     return fi_mr_desc(region);
   }
-  uint8_t *At(const std::string &kind, size_t i) const {
-    return (kind == "device" ? device_ : host_).data() + i * size_;
+  bool OnDevice(const std::string &kind) const {
+    return kind == "device" || kind == (sends_ ? "from" : "to");
   }
-  void *Desc(const std::string &kind) const { return kind == "device" ? device_desc_ : host_desc_; }
+  const DeviceMemory &Payload(const std::string &kind) const {
+    return OnDevice(kind) || kind == "staged" ? device_ : host_;
+  }
+  uint8_t *At(const std::string &kind, size_t i) const {
+    return (OnDevice(kind) ? device_ : host_).data() + i * size_;
+  }
+  void *Desc(const std::string &kind) const { return OnDevice(kind) ? device_desc_ : host_desc_; }
 
   void PostWindow(const std::string &kind) {
     for (size_t i = 0; i < window_; ++i)
@@ -324,14 +331,17 @@ int Main(int argc, char **argv) {
   json report = ReportOf("weft-hmem", options, library);
   const bool is_latency = options.test == "lat";
   FILE *out = options.json_file == "-" ? stderr : stdout;
-  absl::FPrintF(out, "library: %s\n%s, %s\n%9s %10s %10s %10s %12s %13s\n", library.path,
-                options.provider, is_latency ? "us" : "MB/s", "bytes", "host", "device", "staged",
-                "device/host", "device/staged");
+  absl::FPrintF(out, "library: %s\n%s, %s\n%9s", library.path, options.provider,
+                is_latency ? "us" : "MB/s", "bytes");
+  for (const std::string &kind : kKinds) absl::FPrintF(out, " %9s", kind);
+  absl::FPrintF(out, " device/host device/staged\n");
   for (const size_t size : ParseSizes(options.sizes, 1)) {
     const std::map<std::string, double> figures = Measure(options, size);
     const double device = figures.at("device");
-    absl::FPrintF(out, "%9d %10.2f %10.2f %10.2f %12.3f %13.3f\n", size, figures.at("host"), device,
-                  figures.at("staged"), device / figures.at("host"), device / figures.at("staged"));
+    absl::FPrintF(out, "%9d", size);
+    for (const std::string &kind : kKinds) absl::FPrintF(out, " %9.2f", figures.at(kind));
+    absl::FPrintF(out, " %11.3f %13.3f\n", device / figures.at("host"),
+                  device / figures.at("staged"));
     for (const auto &[kind, value] : figures)
       report["results"].push_back({{"test", options.test + "-" + kind},
                                    {"size", size},

@@ -41,11 +41,16 @@ void HmemStaging::become_known(const HmemPlace &place) {
 // ---- HmemOutput ----
 
 bool HmemOutput::stage(const void *owner, std::span<iovec> iov, size_t &count) {
+  // To ask whose memory it is costs as much as to copy some kilobytes. So no more is looked at than
+  // what may be copied.
   wanted_.clear();
+  size_t bytes = 0;
   for (size_t i = 0; i < count; ++i) {
     const HmemPlace place = staging_.hmem().find(iov[i].iov_base, iov[i].iov_len);
-    if (place)
-      wanted_.push_back({static_cast<const uint8_t *>(iov[i].iov_base), iov[i].iov_len, place, i});
+    if (!place) continue;
+    wanted_.push_back({static_cast<const uint8_t *>(iov[i].iov_base), iov[i].iov_len, place, i});
+    bytes += iov[i].iov_len;
+    if (bytes >= 2 * kPart) count = i + 1;
   }
   if (wanted_.empty()) return true;
   if (owner != owner_ || !continues()) {
@@ -153,6 +158,7 @@ void HmemOutput::drop() {
 
 bool HmemInput::start(void *to, const HmemPlace &place, const void *from, size_t length) {
   if (!finish()) return false;
+  if (length <= kShort) return hmem_copy(to, &place, from, nullptr, length);
   staging_.meet(place);
   if (!place.iface->start(place, to, from, length)) return false;
   place_ = place;

@@ -109,7 +109,7 @@ class Queue {
 };
 
 TEST_F(HmemPipe, StreamsOfAnyPiecesArriveAsTheyWere) {
-  for (unsigned seed = 0; seed < 60; ++seed) {
+  for (unsigned seed = 0; seed < 30; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     random_.seed(seed);
     HmemOutput output(hmem_);
@@ -117,7 +117,7 @@ TEST_F(HmemPipe, StreamsOfAnyPiecesArriveAsTheyWere) {
     for (int i = 0; i < 2; ++i) {
       queues.push_back(std::make_unique<Queue>(output));
       for (size_t left = 1 + below(12); left != 0; --left) {
-        const size_t size = 1 + below(below(4) == 0 ? 700000 : 5000);
+        const size_t size = 1 + below(below(4) == 0 ? 2 * HmemOutput::kPart : 5000);
         if (below(3) == 0)
           queues[size_t(i)]->push_host(noise(size));
         else
@@ -129,7 +129,8 @@ TEST_F(HmemPipe, StreamsOfAnyPiecesArriveAsTheyWere) {
       if (below(5) == 0) turn = 1 - turn;
       if (queues[turn]->empty()) turn = 1 - turn;
       if (below(20) == 0) queues[turn]->push_first(noise(1 + below(50)));
-      ASSERT_TRUE(queues[turn]->send(below(3) == 0 ? 1 + below(3000) : below(600000)));
+      ASSERT_TRUE(
+          queues[turn]->send(below(3) == 0 ? 1 + below(3000) : below(2 * HmemOutput::kPart)));
       if (below(200) == 0) queues[turn] = std::make_unique<Queue>(output);  // its peer is gone
     }
     EXPECT_TRUE(queues[0]->empty() && queues[1]->empty());
@@ -144,7 +145,7 @@ TEST_F(HmemPipe, EachByteIsCopiedOnce) {
   const uint64_t before = hmem::count("copies");
   ASSERT_TRUE(queue.send(100));
   EXPECT_EQ(hmem::count("copies") - before, 2u);
-  while (!queue.empty()) ASSERT_TRUE(queue.send(10000));
+  while (!queue.empty()) ASSERT_TRUE(queue.send(100000));
   EXPECT_EQ(hmem::count("copies") - before, 5u);
 }
 
@@ -180,7 +181,7 @@ TEST_F(HmemPipe, TheBuffersAreRegisteredOnceAndNoLonger) {
     HmemOutput output(hmem_);
     EXPECT_EQ(hmem::count("registered"), 0u) << "no device has been met";
     Queue queue(output);
-    for (int i = 0; i < 3; ++i) queue.push_device(noise(1000000), 0);
+    for (int i = 0; i < 3; ++i) queue.push_device(noise(HmemOutput::kPart), 0);
     while (!queue.empty()) ASSERT_TRUE(queue.send(SIZE_MAX));
     EXPECT_EQ(hmem::count("registered"), 1u);
   }
@@ -190,7 +191,7 @@ TEST_F(HmemPipe, TheBuffersAreRegisteredOnceAndNoLonger) {
 
 TEST_F(HmemPipe, WhatIsReceivedArrives) {
   HmemInput input(hmem_);
-  const std::vector<uint8_t> bytes = noise(3 * HmemInput::kPart + 777);
+  const std::vector<uint8_t> bytes = noise(3 * HmemInput::kPart + 100001);
   DeviceMemory memory(bytes.size());
   const HmemPlace place = hmem_->find(memory.data(), memory.size());
   for (size_t done = 0; done != bytes.size();) {

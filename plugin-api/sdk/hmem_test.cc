@@ -191,6 +191,19 @@ TEST_F(HmemTest, ARegistrationMustBeTrue) {
   EXPECT_PRED2(has, why(pinned.data(), 100, FI_HMEM_CUDA, 0, FI_HMEM_DEVICE_ONLY), "the host's");
 }
 
+TEST_F(HmemTest, WhatTheApplicationCopiedBeforeComesBefore) {
+  const hmem::CurrentContext current;
+  const std::vector<uint8_t> first = numbers(1000), second(1000, 9);
+  DeviceMemory memory(1000);
+  std::vector<uint8_t> host(1000);
+  for (const std::vector<uint8_t> *bytes : {&first, &second}) {
+    hmem::copy(memory.data(), bytes->data(), bytes->size());  // it may return before they are there
+    const HmemPlace place = hmem_->find(memory.data(), memory.size());
+    ASSERT_TRUE(hmem_copy(host.data(), nullptr, memory.data(), &place, host.size()));
+    EXPECT_EQ(host, *bytes);
+  }
+}
+
 TEST_F(HmemTest, HostMemoryIsRegisteredInTheContextAtHand) {
   std::vector<uint8_t> host(100);
   hmem_->register_host(host.data(), host.size());

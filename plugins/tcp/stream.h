@@ -298,6 +298,7 @@ class Stream {
 
   static constexpr int kUnderWay = -1;
   int landing_error_ = 0;                // of the current payload; or kUnderWay
+  bool lands_on_device_ = false;         // as the last payload did
   bool is_broken_ = false;               // a device or medium has failed where a peer has written
   uint64_t burst_round_ = ~UINT64_C(0);  // engine round of the last send that went out at once
   uint64_t burst_bytes_ = 0;
@@ -451,6 +452,7 @@ void Stream<Upper>::receive() {
 template <class Upper>
 void Stream<Upper>::land(void *to, const sdk::HmemPlace &place, const void *from, size_t length) {
   sdk::HmemInput &input = domain_.hmem_input();
+  lands_on_device_ = bool(place);
   if (place && input.has(from)) {
     if (landing_error_ != FI_EIO)
       landing_error_ = input.start(to, place, from, length) ? kUnderWay : FI_EIO;
@@ -492,7 +494,7 @@ bool Stream<Upper>::receive_in_order(size_t room) {
     room = kSmallStaging;
   } else if (domain_.hmem() != nullptr) {
     staging = domain_.hmem_input().bytes();
-    if (reader_.direct_left() >= kDirectMin) room = sdk::HmemInput::kPart;
+    if (reader_.direct_left() >= kDirectMin || lands_on_device_) room = sdk::HmemInput::kPart;
   }
   iov[count++] = {staging, room};
   const ssize_t n = read_socket(iov, count);

@@ -111,7 +111,6 @@ DeviceMemory::~DeviceMemory() {
 void DeviceMemory::write(const std::vector<uint8_t> &bytes, size_t offset) {
   const CurrentContext current(device_);
   copy(data_ + offset, bytes.data(), bytes.size());
-  call("cuCtxSynchronize");
 }
 
 std::vector<uint8_t> DeviceMemory::read(size_t offset, size_t length) const {

@@ -2,7 +2,7 @@
 // libcuda inside of a test process: two devices whose memory faults when the processor touches it.
 // Only what weft and its tests call, with the forms of the CUDA Driver API. A copy that need not be
 // over when its call returns, because the host's side is registered, happens when its stream is
-// waited for, and no earlier.
+// waited for, and no earlier. So does a cuMemcpy() to a device, unless it was told not to.
 //
 // An allocation is a memfd. The application sees it without any right; a second mapping, which only
 // this file knows, has the bytes. Managed memory has its rights. A context is needed where the real
@@ -34,6 +34,13 @@ struct FakeAllocation {
   void *context = nullptr;
   unsigned type = 2;  // device
   bool is_managed = false;
+  bool syncs = false;
+  uint64_t id = 0;
+};
+
+struct FakeLateCopy {
+  uint8_t *to;
+  std::vector<uint8_t> bytes;
 };
 
 struct FakeContext {
@@ -51,6 +58,8 @@ struct FakeDriver {
   std::map<uintptr_t, FakeAllocation> allocations;
   std::map<void *, std::vector<FakeCopy>> streams;  // and what is to be copied
   std::map<uintptr_t, size_t> registered;
+  std::vector<FakeLateCopy> late;  // in the default stream
+  uint64_t last_id = 0;
   FakeContext primary[kFakeDevices] = {{0}, {1}};
   std::atomic<uint64_t> queries{0}, copies{0}, registrations{0}, fail_after{UINT64_MAX};
 
@@ -62,6 +71,10 @@ struct FakeDriver {
     if (at - behind->first >= behind->second.size) return nullptr;
     start = behind->first;
     return &behind->second;
+  }
+  void copy_late() {
+    for (const FakeLateCopy &one : late) std::ranges::copy(one.bytes, one.to);
+    late.clear();
   }
   bool may_wait(uintptr_t at, size_t length) {
     uintptr_t start = 0;
@@ -110,12 +123,33 @@ int allocate(uintptr_t *out, size_t size, FakeAllocation what) {
   what.shadow = static_cast<uint8_t *>(shadow);
   *out = reinterpret_cast<uintptr_t>(seen);
   const std::lock_guard guard(driver().mutex);
+  what.id = ++driver().last_id;
   driver().allocations[*out] = what;
+  return kSuccess;
+}
+
+int copy_rows(uintptr_t to, uintptr_t from, size_t width, size_t height, void *stream) {
+  if (contexts.empty()) return kInvalidContext;
+  FakeDriver &d = driver();
+  d.copies.fetch_add(1);
+  const size_t length = width * height;
+  const std::lock_guard guard(d.mutex);
+  if (!d.streams.contains(stream)) return kInvalidHandle;
+  if (d.fail_after.load() == 0) return kInvalidValue;
+  d.fail_after.fetch_sub(1);
+  uint8_t *const into = d.bytes_at(to, length);
+  const uint8_t *const out = d.bytes_at(from, length);
+  if (into == nullptr || out == nullptr) return kInvalidValue;
+  if (d.may_wait(to, length) && d.may_wait(from, length))
+    d.streams[stream].push_back({into, out, length});
+  else
+    std::memmove(into, out, length);
   return kSuccess;
 }
 
 int release(uintptr_t at) {
   const std::lock_guard guard(driver().mutex);
+  driver().copy_late();
   const auto found = driver().allocations.extract(at);
   if (found.empty()) return kInvalidValue;
   const size_t whole = pages(found.mapped().size);
@@ -175,6 +209,12 @@ FAKE_EXPORT int cuPointerGetAttributes(unsigned count, int *names, void **values
       case 2:
         *static_cast<unsigned *>(values[i]) = one != nullptr ? one->type : 0;
         break;
+      case 6:
+        *static_cast<unsigned *>(values[i]) = one != nullptr && one->syncs ? 1 : 0;
+        break;
+      case 7:
+        *static_cast<uint64_t *>(values[i]) = one != nullptr ? one->id : 0;
+        break;
       case 8:
         *static_cast<unsigned *>(values[i]) = one != nullptr && one->is_managed ? 1 : 0;
         break;
@@ -194,6 +234,15 @@ FAKE_EXPORT int cuPointerGetAttributes(unsigned count, int *names, void **values
   return kSuccess;
 }
 
+FAKE_EXPORT int cuPointerSetAttribute(const void *value, int name, uintptr_t at) {
+  const std::lock_guard guard(driver().mutex);
+  uintptr_t start = 0;
+  FakeAllocation *const one = driver().find(at, start);
+  if (one == nullptr || name != 6 || one->is_managed) return kInvalidValue;
+  one->syncs = *static_cast<const unsigned *>(value) != 0;
+  return kSuccess;
+}
+
 FAKE_EXPORT int cuStreamCreate(void **stream, unsigned) {
   if (contexts.empty()) return kInvalidContext;
   const std::lock_guard guard(driver().mutex);
@@ -203,6 +252,10 @@ FAKE_EXPORT int cuStreamCreate(void **stream, unsigned) {
 }
 FAKE_EXPORT int cuStreamSynchronize(void *stream) {
   const std::lock_guard guard(driver().mutex);
+  if (stream == reinterpret_cast<void *>(uintptr_t{1})) {  // CU_STREAM_LEGACY
+    driver().copy_late();
+    return kSuccess;
+  }
   const auto found = driver().streams.find(stream);
   if (found == driver().streams.end()) return kInvalidHandle;
   for (const FakeCopy &one : found->second) std::memmove(one.to, one.from, one.length);
@@ -210,20 +263,25 @@ FAKE_EXPORT int cuStreamSynchronize(void *stream) {
   return kSuccess;
 }
 FAKE_EXPORT int cuMemcpyAsync(uintptr_t to, uintptr_t from, size_t length, void *stream) {
-  if (contexts.empty()) return kInvalidContext;
-  driver().copies.fetch_add(1);
-  const std::lock_guard guard(driver().mutex);
-  if (!driver().streams.contains(stream)) return kInvalidHandle;
-  if (driver().fail_after.load() == 0) return kInvalidValue;
-  driver().fail_after.fetch_sub(1);
-  uint8_t *const into = driver().bytes_at(to, length);
-  const uint8_t *const out = driver().bytes_at(from, length);
-  if (into == nullptr || out == nullptr) return kInvalidValue;
-  if (driver().may_wait(to, length) && driver().may_wait(from, length))
-    driver().streams[stream].push_back({into, out, length});
-  else
-    std::memmove(into, out, length);
-  return kSuccess;
+  return copy_rows(to, from, length, 1, stream);
+}
+// CUDA_MEMCPY2D
+struct FakeCopy2d {
+  struct Side {
+    size_t x, y;
+    int type;
+    const void *host;
+    uintptr_t device;
+    void *array;
+    size_t pitch;
+  } from, to;
+  size_t width, height;
+};
+FAKE_EXPORT int cuMemcpy2DAsync_v2(const FakeCopy2d *copy, void *stream) {
+  for (const FakeCopy2d::Side *side : {&copy->from, &copy->to})
+    if (side->x != 0 || side->y != 0 || side->type != 4 || side->pitch != copy->width)
+      return kInvalidValue;  // weft asks for nothing else
+  return copy_rows(copy->to.device, copy->from.device, copy->width, copy->height, stream);
 }
 FAKE_EXPORT int cuMemHostRegister_v2(void *address, size_t length, unsigned) {
   if (contexts.empty()) return kInvalidContext;
@@ -268,17 +326,20 @@ FAKE_EXPORT int cuMemFree_v2(uintptr_t at) {
 FAKE_EXPORT int cuMemFreeHost(void *at) {
   return release(reinterpret_cast<uintptr_t>(at));
 }
-FAKE_EXPORT int cuCtxSynchronize() {
-  return contexts.empty() ? kInvalidContext : kSuccess;
-}
-// In order of the calls, on the host's side: what a test reads is what the device has.
 FAKE_EXPORT int cuMemcpy(uintptr_t to, uintptr_t from, size_t length) {
   if (contexts.empty()) return kInvalidContext;
-  const std::lock_guard guard(driver().mutex);
-  uint8_t *const into = driver().bytes_at(to, length);
-  const uint8_t *const out = driver().bytes_at(from, length);
+  FakeDriver &d = driver();
+  const std::lock_guard guard(d.mutex);
+  d.copy_late();
+  uint8_t *const into = d.bytes_at(to, length);
+  const uint8_t *const out = d.bytes_at(from, length);
   if (into == nullptr || out == nullptr) return kInvalidValue;
-  std::memmove(into, out, length);
+  uintptr_t start = 0;
+  const FakeAllocation *const device = d.find(to, start);
+  if (device != nullptr && device->type == 2 && !device->is_managed && !device->syncs)
+    d.late.push_back({into, {out, out + length}});
+  else
+    std::memmove(into, out, length);
   return kSuccess;
 }
 

@@ -130,6 +130,7 @@ class Core {
   // reports the end of the operation (op.inject is cleared).
   // False: a device has failed.
   bool own_data(TxOp &op);
+  bool is_devices(const TxOp &op) const;
   // Starts the operation toward the peer `index` of the address vector. `address`: its address,
   // null if knows(index). On -FI_E... nothing was sent, and the operation is still the caller's.
   int start(TxOp &op, uint32_t index, const sdk::Address *address);

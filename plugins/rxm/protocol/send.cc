@@ -59,12 +59,20 @@ void Core::give(TxOp &op) {
   ops_.give(&op);
 }
 
+// Whether the payload is in memory of a device: it is copied once for a rendezvous, and once more in
+// small pieces for segments.
+bool Core::is_devices(const TxOp &op) const {
+  return settings_.hmem != nullptr && op.count != 0 &&
+         settings_.hmem->find(op.iov[0].iov_base, op.iov[0].iov_len);
+}
+
 void Core::prepare_message(TxOp &op, bool tagged, bool has_data, bool delivery) {
   PacketType type;
   if (!delivery && op.length <= settings_.eager_limit) {
     op.form = TxOp::Form::kEager;
     type = PacketType::kEager;
-  } else if (!delivery && op.length <= settings_.sar_limit && settings_.eager_limit <= UINT16_MAX) {
+  } else if (!delivery && op.length <= settings_.sar_limit && settings_.eager_limit <= UINT16_MAX &&
+             !is_devices(op)) {
     op.form = TxOp::Form::kSegments;
     type = PacketType::kSegment;
   } else {

@@ -66,8 +66,8 @@ class HmemStaging {
 // What a stream sends, in the order of the stream.
 class HmemOutput {
  public:
-  static constexpr size_t kPart = size_t{256} << 10;   // of each buffer
-  static constexpr size_t kFirst = size_t{128} << 10;  // nothing is sent before these have come
+  static constexpr size_t kPart = size_t{1} << 20;    // of each buffer
+  static constexpr size_t kFirst = size_t{64} << 10;  // nothing is sent before these have come
 
   explicit HmemOutput(std::shared_ptr<const Hmem> hmem)
       : staging_(std::move(hmem), 2 * kPart),
@@ -122,7 +122,8 @@ class HmemOutput {
 // What a stream receives.
 class HmemInput {
  public:
-  static constexpr size_t kPart = size_t{256} << 10;
+  static constexpr size_t kPart = size_t{1} << 20;
+  static constexpr size_t kShort = size_t{16} << 10;  // is copied at once
 
   explicit HmemInput(std::shared_ptr<const Hmem> hmem) : staging_(std::move(hmem), 2 * kPart) {}
   ~HmemInput() { (void)finish(); }
