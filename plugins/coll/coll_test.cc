@@ -1,47 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The layer over tcp: what it says of tags, and members that are gone.
-#include <rdma/fi_collective.h>
-
 #include <vector>
 
-#include "tests/conformance/rdm_harness.h"
+#include "plugins/coll/test_team.h"
 
 namespace weft::conformance::rdm {
 namespace {
-
-Options options_of_coll() {
-  Options options;
-  options.caps |= FI_COLLECTIVE;
-  options.event_queue = true;
-  return options;
-}
-
-// Endpoints that are all in one group.
-struct Team {
-  explicit Team(size_t members, const Options &options = options_of_coll())
-      : net(members, options), groups(members) {
-    for (size_t i = 0; i < members; ++i) join(i, members);
-    for (size_t i = 0; i < members; ++i) {
-      fi_eq_entry entry{};
-      uint32_t event = 0;
-      EXPECT_TRUE(
-          net.until([&] { return fi_eq_read(net[i].eq, &event, &entry, sizeof entry, 0) > 0; }));
-      EXPECT_EQ(event, uint32_t(FI_JOIN_COMPLETE));
-    }
-  }
-  void join(size_t i, size_t members) {
-    fi_av_set_attr attr{};
-    attr.start_addr = attr.end_addr = FI_ADDR_NOTAVAIL;
-    Handle<fid_av_set> set;
-    must(fi_av_set(net[i].av, &attr, set.out(), nullptr));
-    for (size_t k = 0; k < members; ++k) must(fi_av_set_insert(set, net.at(i, k)));
-    must(fi_join_collective(net[i].ep, FI_ADDR_NOTAVAIL, set, 0, groups[i].out(), nullptr));
-  }
-  fi_addr_t at(size_t i) { return fi_mc_addr(groups[i]); }
-
-  Net net;
-  std::vector<Handle<fid_mc>> groups;
-};
 
 TEST(Coll, ItsBitOfTheTagsIsNotTheApplications) {
   const Info info = find_info(options_of_coll());

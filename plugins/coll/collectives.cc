@@ -235,15 +235,16 @@ void Collectives::look() {
 
 void Collectives::report(const Noted &noted) {
   const Ended &one = noted.one;
-  const int err = error_of(one.failure);
+  int err = error_of(one.failure);
   if (one.is_join) {
     const auto object = objects_.find(noted.number);
     if (object != objects_.end()) report_join(*object->second, one);
     return groups_.on_joined(sdk::now_ns(), noted.number);
   }
   auto *const asked = reinterpret_cast<Report *>(one.token);
-  const Report wanted = *asked;
+  const Report wanted = std::exchange(*asked, {});
   reports_.give(asked);
+  if (err == 0 && wanted.staging != nullptr && !wanted.staging->finish()) err = FI_EIO;
   if (err == 0) {
     fabric_.stats()->collectives.add();
     if (tx_.write != nullptr) tx_.write->add_events(1, one.bytes);
@@ -297,6 +298,16 @@ int Collectives::fill_call(const sdk::CollectiveRequest &call, const CollectiveG
   return 0;
 }
 
+int Collectives::start_in(Group &group, Call &wanted, uint64_t now, Report &asked) {
+  if (const sdk::Hmem *const hmem = endpoint_.hmem()) {
+    Task task = wanted.task;
+    task.rank = group.rank();
+    task.size = group.size();
+    if (const int rc = Staging::make(*hmem, task, wanted, asked.staging); rc != 0) return rc;
+  }
+  return group.start(now, wanted);
+}
+
 ssize_t Collectives::start(const sdk::CollectiveRequest &call) {
   CollectiveGroup *const object = find(call.group);
   Group *const group = object != nullptr ? groups_.find(object->number) : nullptr;
@@ -310,11 +321,13 @@ ssize_t Collectives::start(const sdk::CollectiveRequest &call) {
   *asked = {.context = call.context, .wanted = call.report};
   wanted.token = reinterpret_cast<uint64_t>(asked);
   const uint64_t now = sdk::now_ns();
-  const int rc = group->start(now, wanted);
-  if (rc != 0)
+  const int rc = start_in(*group, wanted, now, *asked);
+  if (rc != 0) {
+    *asked = {};
     reports_.give(asked);
-  else
+  } else {
     arm(now);
+  }
   look();
   return rc;
 }

@@ -31,6 +31,7 @@
 #include "plugins/coll/fabric.h"
 #include "plugins/coll/group/groups.h"
 #include "plugins/coll/posted.h"
+#include "plugins/coll/staging.h"
 
 namespace weft::coll {
 
@@ -79,6 +80,7 @@ class Collectives final : private Carrier, private sdk::Handler {
   struct Report {
     void *context = nullptr;
     bool wanted = false;
+    std::unique_ptr<Staging> staging{};  // its buffers are a device's
   };
   struct Noted {
     uint32_t number;
@@ -106,6 +108,7 @@ class Collectives final : private Carrier, private sdk::Handler {
   CollectiveGroup *find(fi_addr_t address) const;
   int fill_call(const sdk::CollectiveRequest &call, const CollectiveGroup &group,
                 Call &wanted) const;
+  int start_in(Group &group, Call &wanted, uint64_t now, Report &asked);
 
   Wire &take(Wire::Kind kind);
   void give(Wire &wire);

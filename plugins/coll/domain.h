@@ -48,7 +48,13 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
     WEFT_TRY(sdk::InfoList inner, fabric.layer().inner_info(info));
     // What the application does by itself, whether it was demanded or not.
     inner.front()->domain_attr->mr_mode |= registration_bits(info.domain_attr->mr_mode);
-    return start(new Domain(fabric, info, std::move(inner), context), info);
+    std::shared_ptr<const sdk::Hmem> hmem;
+    if ((info.caps | info.domain_attr->caps) & FI_HMEM) {
+      WEFT_TRY(hmem, fabric.layer().hmem().open());
+    }
+    auto *const domain = new Domain(fabric, info, std::move(inner), context);
+    domain->set_hmem(std::move(hmem));
+    return start(domain, info);
   }
   int query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,
                    uint64_t flags) {

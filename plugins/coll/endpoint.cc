@@ -173,6 +173,16 @@ int Endpoint::close() {
   return 0;
 }
 
+int Endpoint::setopt(int level, int name, const void *value, size_t length) {
+  if (name == FI_OPT_CUDA_API_PERMITTED) {
+    const sdk::Guard guard(lock());  // groups copy with it
+    if (const int rc = set_hmem_option(level, name, value, length); rc != 0) return rc;
+  } else if (name != FI_OPT_MIN_MULTI_RECV && name != FI_OPT_FI_HMEM_P2P) {
+    return -FI_ENOPROTOOPT;
+  }
+  return fi_setopt(&inner_->fid, level, name, value, length);
+}
+
 // ---- messages of the application ----
 
 template <class Request>

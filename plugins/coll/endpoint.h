@@ -46,6 +46,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Collectives &collectives() { return collectives_; }
   fid_ep *beneath() const { return inner_; }
   size_t inject_beneath() const { return inject_beneath_; }
+  const sdk::Hmem *hmem() const { return domain_.hmem(); }
   void poll_beneath();
   Result<sdk::Address> own_address() const;
   // The name of a peer beneath, which stays while the endpoint is there.
@@ -67,15 +68,13 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   int getname(void *addr, size_t *length) { return fi_getname(&inner_->fid, addr, length); }
   // ---- fi_ops_ep ----
   ssize_t cancel(void *context);
-  // Of multi-receives: those of the endpoint beneath.
+  // Of multi-receives and of devices: those of the endpoint beneath.
   int getopt(int level, int name, void *value, size_t *length) {
-    if (name == FI_OPT_MIN_MULTI_RECV) return fi_getopt(&inner_->fid, level, name, value, length);
+    if (name == FI_OPT_MIN_MULTI_RECV || name == FI_OPT_FI_HMEM_P2P)
+      return fi_getopt(&inner_->fid, level, name, value, length);
     return get_limit(level, name, value, length);
   }
-  int setopt(int level, int name, const void *value, size_t length) {
-    if (name != FI_OPT_MIN_MULTI_RECV) return -FI_ENOPROTOOPT;
-    return fi_setopt(&inner_->fid, level, name, value, length);
-  }
+  int setopt(int level, int name, const void *value, size_t length);
   ssize_t tx_size_left() { return left(sends_); }
   ssize_t rx_size_left() { return left(receives_); }
   // ---- fi_ops_atomic ----

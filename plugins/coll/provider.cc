@@ -21,10 +21,10 @@ constexpr uint64_t kReceiveCaps =
     FI_MSG | FI_TAGGED | FI_RECV | FI_DIRECTED_RECV | FI_AV_USER_ID | kOwn;
 // The endpoint's beneath, where it has them.
 constexpr uint64_t kPassedOfTransmits =
-    FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_FENCE | FI_RMA_PMEM;
+    FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_FENCE | FI_RMA_PMEM | FI_HMEM;
 constexpr uint64_t kPassedOfReceives = FI_RMA | FI_ATOMIC | FI_REMOTE_READ | FI_REMOTE_WRITE |
                                        FI_RMA_EVENT | FI_RMA_PMEM | FI_MULTI_RECV | FI_SOURCE |
-                                       FI_SOURCE_ERR;
+                                       FI_SOURCE_ERR | FI_HMEM;
 constexpr uint64_t kPassed = kPassedOfTransmits | kPassedOfReceives;
 constexpr uint64_t kAccesses = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 constexpr int kRegistration =
@@ -36,7 +36,8 @@ Options options_of(const sdk::Params<CollLayer> &params) {
                      .deadline = uint64_t(params.integer("deadline_ms")) * kMillisecond},
           .always = params.flag("always"),
           .tx_size = size_t(params.integer("tx_size")),
-          .rx_size = size_t(params.integer("rx_size"))};
+          .rx_size = size_t(params.integer("rx_size")),
+          .libcuda = std::string(params.string("libcuda"))};
 }
 
 uint64_t asked_caps(const fi_info *hints) {
@@ -154,6 +155,9 @@ Result<sdk::InfoList> CollLayer::getinfo(const sdk::GetinfoQuery &query) {
     return fail(FI_ENODATA,
                 "coll: nobody asks for it: name FI_COLLECTIVE in hints.caps, or set its parameter "
                 "always");
+  if (asked_caps(query.hints) & FI_HMEM)
+    if (const auto opened = hmem_.open(); !opened)
+      return fail(opened.error().code, "coll: %s", opened.error().text.c_str());
   WEFT_TRY(const sdk::InfoList wanted, hints(query.hints));
   sdk::want_classes(wanted, query);
   WEFT_TRY(const sdk::InfoList found, inner_.getinfo(sdk::inner_query(wanted, query)));

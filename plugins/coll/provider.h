@@ -11,6 +11,7 @@
 #ifndef WEFT_PLUGINS_COLL_PROVIDER_H
 #define WEFT_PLUGINS_COLL_PROVIDER_H
 
+#include <weft/sdk/hmem.h>
 #include <weft/sdk/unit.h>
 
 #include <memory>
@@ -49,10 +50,15 @@ class CollLayer {
   const weft_instance *instance() const { return instance_; }
   const Options &options() const { return options_; }
   const Choice &choice() const { return choice_; }
+  sdk::HmemSource &hmem() const { return hmem_; }
 
  private:
   CollLayer(const weft_instance *instance, sdk::Inner inner, Choice choice, const Options &options)
-      : instance_(instance), inner_(inner), choice_(std::move(choice)), options_(options) {}
+      : instance_(instance),
+        inner_(inner),
+        choice_(std::move(choice)),
+        options_(options),
+        hmem_({.cuda = options_.libcuda}) {}
   Result<sdk::InfoList> hints(const fi_info *outer) const;
   void offer(fi_info &entry, const sdk::GetinfoQuery &query) const;
   static void offer_domain(fi_domain_attr &domain, const sdk::GetinfoQuery &query);
@@ -61,6 +67,7 @@ class CollLayer {
   const sdk::Inner inner_;
   const Choice choice_;
   const Options options_;
+  mutable sdk::HmemSource hmem_;  // opens libraries when somebody asks
 };
 
 }  // namespace weft::coll

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "plugins/coll/group/group.h"
 
@@ -34,6 +35,10 @@ inline constexpr weft_param kAll[] = {
                     "the layer is offered to programs that do not ask for FI_COLLECTIVE, too"),
     sdk::int_param("tx_size", "1024", "tx_attr.size: sends in flight per endpoint", 1, 65536),
     sdk::int_param("rx_size", "1024", "rx_attr.size: receives posted per endpoint", 1, 65536),
+    sdk::string_param(
+        "libcuda", "libcuda.so.1",
+        "the driver's library for memory of CUDA devices (FI_HMEM), which the provider "
+        "beneath must have, too; empty: none"),
 };
 }  // namespace parameters
 
@@ -41,6 +46,7 @@ struct Options {
   GroupLimits limits;
   bool always = false;
   size_t tx_size = 1024, rx_size = 1024;
+  std::string libcuda;
 };
 
 }  // namespace weft::coll

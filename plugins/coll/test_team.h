@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What tests of the layer share: endpoints that are all in one group.
+//
+// Example:
+//     TEST(CollExample, ABarrier) {
+//       Team team(4);
+//       for (size_t i = 0; i < 4; ++i) must(fi_barrier(team.net[i].ep, team.at(i), &team));
+//       for (size_t i = 0; i < 4; ++i) EXPECT_EQ(team.net.wait(team.net[i].tx_cq).err, 0);
+//     }
+//
+// Not for groups without endpoints: group/test_network.h.
+#ifndef WEFT_PLUGINS_COLL_TEST_TEAM_H
+#define WEFT_PLUGINS_COLL_TEST_TEAM_H
+
+#include <rdma/fi_collective.h>
+
+#include <vector>
+
+#include "tests/conformance/rdm_harness.h"
+
+namespace weft::conformance::rdm {
+
+inline Options options_of_coll() {
+  Options options;
+  options.caps |= FI_COLLECTIVE;
+  options.event_queue = true;
+  return options;
+}
+
+struct Team {
+  explicit Team(size_t members, const Options &options = options_of_coll())
+      : net(members, options), groups(members) {
+    for (size_t i = 0; i < members; ++i) join(i, members);
+    for (size_t i = 0; i < members; ++i) {
+      fi_eq_entry entry{};
+      uint32_t event = 0;
+      EXPECT_TRUE(
+          net.until([&] { return fi_eq_read(net[i].eq, &event, &entry, sizeof entry, 0) > 0; }));
+      EXPECT_EQ(event, uint32_t(FI_JOIN_COMPLETE));
+    }
+  }
+  void join(size_t i, size_t members) {
+    fi_av_set_attr attr{};
+    attr.start_addr = attr.end_addr = FI_ADDR_NOTAVAIL;
+    Handle<fid_av_set> set;
+    must(fi_av_set(net[i].av, &attr, set.out(), nullptr));
+    for (size_t k = 0; k < members; ++k) must(fi_av_set_insert(set, net.at(i, k)));
+    must(fi_join_collective(net[i].ep, FI_ADDR_NOTAVAIL, set, 0, groups[i].out(), nullptr));
+  }
+  fi_addr_t at(size_t i) { return fi_mc_addr(groups[i]); }
+
+  Net net;
+  std::vector<Handle<fid_mc>> groups;
+};
+
+}  // namespace weft::conformance::rdm
+
+#endif
