@@ -68,6 +68,10 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
       accesses_(limits().tx_size),
       collectives_(*this, domain.fabric(), domain.engine(), tx_) {
   sdk::fill_tables(*this);
+  count_in_flight([](sdk::EndpointCore &core) {
+    const auto &mine = static_cast<const Endpoint &>(core);
+    return mine.sends_.in_use() + mine.accesses_.in_use();
+  });
 }
 
 Endpoint::~Endpoint() {

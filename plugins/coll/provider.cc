@@ -18,7 +18,7 @@ constexpr uint64_t kNeeded = FI_MSG | FI_TAGGED | FI_DIRECTED_RECV;
 constexpr uint64_t kOwn = FI_COLLECTIVE | FI_TRIGGER;
 constexpr uint64_t kTransmitCaps = FI_MSG | FI_TAGGED | FI_SEND | kOwn;
 constexpr uint64_t kReceiveCaps =
-    FI_MSG | FI_TAGGED | FI_RECV | FI_DIRECTED_RECV | FI_AV_USER_ID | kOwn;
+    FI_MSG | FI_TAGGED | FI_RECV | FI_DIRECTED_RECV | FI_AV_USER_ID | FI_PEER | kOwn;
 // The endpoint's beneath, where it has them.
 constexpr uint64_t kPassedOfTransmits =
     FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_FENCE | FI_RMA_PMEM | FI_HMEM;
@@ -30,6 +30,7 @@ constexpr uint64_t kAccesses = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_W
 constexpr int kRegistration =
     FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_RMA_EVENT | FI_MR_ENDPOINT;
 constexpr uint64_t kMillisecond = 1'000'000;
+constexpr size_t kManyShared = 65536;
 
 Options options_of(const sdk::Params<CollLayer> &params) {
   return {.limits = {.probe = uint64_t(params.integer("probe_ms")) * kMillisecond,
@@ -145,8 +146,8 @@ void CollLayer::offer(fi_info &entry, const sdk::GetinfoQuery &query) const {
   entry.ep_attr->mem_tag_format >>= 1;  // the highest bit is ours
   entry.ep_attr->tx_ctx_cnt = entry.ep_attr->rx_ctx_cnt = 1;
   offer_domain(*entry.domain_attr, query);
-  entry.domain_attr->max_ep_stx_ctx = 0;
-  entry.domain_attr->caps = where | FI_AV_USER_ID;
+  entry.domain_attr->max_ep_stx_ctx = kManyShared;
+  entry.domain_attr->caps = where | FI_AV_USER_ID | FI_PEER;
   entry.fabric_attr->api_version = query.api_version;
 }
 
