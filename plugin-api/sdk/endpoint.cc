@@ -148,6 +148,7 @@ int EndpointCore::bind_eq(struct fid *fid, uint64_t flags) {
   if (kind_ == PeerKind::kConnected && enabled_) return -FI_EOPBADSTATE;
   if (!Eq::is_mine(fid, FI_CLASS_EQ, core_domain_.instance)) return -FI_EINVAL;
   if (flags != 0) return -FI_EBADFLAGS;
+  if (kind_ == PeerKind::kConnected && Eq::from(fid)->is_imported()) return -FI_EOPNOTSUPP;
   if (eq_ != nullptr) return -FI_EBUSY;
   hold(Eq::from(fid)->users);
   eq_ = Eq::from(fid);

@@ -11,12 +11,15 @@
 #include <new>
 #include <utility>
 
+#include "peer.h"
+
 namespace weft::sdk {
 
 Eq::Eq(const weft_instance *instance, std::atomic<size_t> &children, uint64_t flags,
-       uint32_t api_version, void *context)
+       uint32_t api_version, fid_eq *owner, void *context)
     : Object(instance, FI_CLASS_EQ, context),
       children_(children),
+      owner_(owner),
       writable_(flags & FI_WRITE),
       sized_(FI_VERSION_GE(api_version, FI_VERSION(1, 5))) {
   c()->fid.ops = const_cast<fi_ops *>(fid_ops<Eq>());
@@ -27,13 +30,25 @@ Result<Eq *> Eq::open(const weft_instance *instance, struct fid *fabric,
                       std::atomic<size_t> &children, const fi_eq_attr *attr, void *context) {
   const fi_eq_attr defaults{};
   if (attr == nullptr) attr = &defaults;
-  if (attr->flags & ~uint64_t(FI_WRITE | FI_AFFINITY))
-    return fail(FI_EBADFLAGS, "fi_eq_attr.flags %#llx: only FI_WRITE and FI_AFFINITY are known",
+  if (attr->flags & ~uint64_t(FI_WRITE | FI_AFFINITY | FI_PEER))
+    return fail(FI_EBADFLAGS,
+                "fi_eq_attr.flags %#llx: only FI_WRITE, FI_AFFINITY and FI_PEER are known",
                 (unsigned long long)attr->flags);
+  fid_eq *owner = nullptr;
+  if (attr->flags & FI_PEER) {
+    WEFT_TRY(owner, peer_eq(context));
+    context = owner;
+    if (attr->flags & FI_WRITE)
+      return fail(FI_EINVAL, "fi_eq_open: FI_PEER and FI_WRITE: one writes to the owner's queue");
+    if (attr->wait_obj != FI_WAIT_NONE && attr->wait_obj != FI_WAIT_UNSPEC)
+      return fail(FI_EINVAL,
+                  "fi_eq_open: FI_PEER: fi_eq_attr.wait_obj %d: one waits on the owner's queue",
+                  raw(attr->wait_obj));
+  }
   const uint32_t api_version = reinterpret_cast<struct fid_fabric *>(fabric)->api_version;
-  Eq *eq = new (std::nothrow) Eq(instance, children, attr->flags, api_version, context);
+  Eq *eq = new (std::nothrow) Eq(instance, children, attr->flags, api_version, owner, context);
   if (eq == nullptr) return fail(FI_ENOMEM, "no memory for an event queue");
-  auto opened = eq->wait_.open(raw(attr->wait_obj));
+  auto opened = eq->wait_.open(owner != nullptr ? int(FI_WAIT_NONE) : raw(attr->wait_obj));
   if (opened && attr->wait_obj == FI_WAIT_SET) opened = WaitSet::check(attr->wait_set, instance);
   if (opened && attr->wait_obj == FI_WAIT_SET) {
     eq->wait_set_ = WaitSet::from(attr->wait_set);
@@ -52,7 +67,34 @@ Result<Eq *> Eq::open(const weft_instance *instance, struct fid *fabric,
 void Eq::enqueue(Event event) {
   std::lock_guard guard(mutex_);
   events_.push_back(std::move(event));
+  if (owner_ != nullptr) return hand_over();
   wait_.notify();
+}
+
+// To the owner of an imported queue, with the queue's lock. An event that it does not take becomes
+// an error.
+void Eq::hand_over() {
+  while (!events_.empty() && !events_.front().error) {
+    Event &e = events_.front();
+    const ssize_t rc = owner_->ops->write(owner_, e.event, e.bytes.data(), e.bytes.size(), 0);
+    if (rc == -FI_EAGAIN) return;
+    if (rc >= 0) {
+      events_.pop_front();
+      continue;
+    }
+    fi_eq_entry entry{};
+    std::memcpy(&entry, e.bytes.data(), std::min(sizeof entry, e.bytes.size()));
+    e.error = true;
+    e.failure = {.fid = e.fid, .context = entry.context, .data = entry.data, .err = int(-rc)};
+  }
+}
+
+ssize_t Eq::read_for_owner(const void *buf, size_t len) {
+  if (buf != nullptr || len != 0) return -FI_ENOSYS;
+  progress();
+  std::lock_guard guard(mutex_);
+  hand_over();
+  return !events_.empty() && events_.front().error ? -FI_EAVAIL : 0;
 }
 
 void Eq::push_cm(uint32_t event, struct fid *fid, fi_info *info, std::span<const std::byte> data) {
@@ -159,6 +201,7 @@ ssize_t Eq::take(uint32_t *event, void *buf, size_t len, uint64_t flags) {
 }
 
 ssize_t Eq::read(uint32_t *event, void *buf, size_t len, uint64_t flags) {
+  if (owner_ != nullptr) return read_for_owner(buf, len);
   if (buf == nullptr && len != 0) return -FI_EINVAL;
   ssize_t n = take(event, buf, len, flags);
   if (n != -FI_EAGAIN) return n;
@@ -185,11 +228,14 @@ ssize_t Eq::readerr(struct fi_eq_err_entry *buf, uint64_t flags) {
     buf->err_data = last_err_data_.empty() ? nullptr : last_err_data_.data();
     buf->err_data_size = last_err_data_.size();
   }
-  if (!(flags & FI_PEEK)) events_.pop_front();
+  if (flags & FI_PEEK) return sizeof *buf;
+  events_.pop_front();
+  if (owner_ != nullptr) hand_over();
   return sizeof *buf;
 }
 
 ssize_t Eq::write(uint32_t event, const void *buf, size_t len, uint64_t) {
+  if (owner_ != nullptr) return -FI_ENOSYS;
   if (!writable_) return -FI_EINVAL;  // not opened with FI_WRITE
   if (buf == nullptr && len != 0) return -FI_EINVAL;
   Event e{.event = event};
@@ -200,6 +246,7 @@ ssize_t Eq::write(uint32_t event, const void *buf, size_t len, uint64_t) {
 }
 
 ssize_t Eq::sread(uint32_t *event, void *buf, size_t len, int timeout, uint64_t flags) {
+  if (owner_ != nullptr) return -FI_ENOSYS;
   if (!wait_.can_block()) return -FI_EINVAL;
   const Deadline deadline(timeout);
   if (wait_.type() == FI_WAIT_YIELD) {

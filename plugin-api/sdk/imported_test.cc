@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Queues and counters that another provider owns (FI_PEER; fi_peer.3).
+// Queues of both kinds and counters that another provider owns (FI_PEER; fi_peer.3).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rdma/providers/fi_peer.h>
 
+#include <atomic>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "plugin-api/sdk/test_instance.h"
 #include "weft/sdk/cntr.h"
 #include "weft/sdk/cq_source.h"
+#include "weft/sdk/eq.h"
 
 namespace weft::sdk {
 namespace {
@@ -338,6 +341,122 @@ TEST(ImportedCntr, RefusesWhatItCannotDo) {
   EXPECT_THAT(refusal(attr, &owner.context), HasSubstr("waits on the owner's"));
   owner.ops.inc = nullptr;
   EXPECT_THAT(refusal(owner.attr, &owner.context), HasSubstr("is null"));
+}
+
+// ---- event queues (fi_peer.3, PEER EQ) ----
+
+// The owner's queue takes only `room` events, and refuses with `refusal`.
+struct OwnerEq {
+  OwnerEq() {
+    ops.size = sizeof ops;
+    ops.write = [](fid_eq *eq, uint32_t event, const void *buf, size_t len, uint64_t) -> ssize_t {
+      auto &self = *static_cast<OwnerEq *>(eq->fid.context);
+      if (self.room == 0) return self.refusal;
+      --self.room;
+      fi_eq_entry entry{};
+      EXPECT_EQ(len, sizeof entry);
+      std::memcpy(&entry, buf, sizeof entry);
+      self.events.push_back(std::to_string(event) + ": " + std::to_string(entry.data));
+      return ssize_t(len);
+    };
+    eq.fid.fclass = FI_CLASS_EQ;
+    eq.fid.context = this;
+    eq.ops = &ops;
+  }
+  fi_ops_eq ops{};
+  fid_eq eq{};
+  fi_peer_eq_context context{.size = sizeof context, .eq = &eq};
+  size_t room = SIZE_MAX;
+  ssize_t refusal = -FI_EAGAIN;
+  std::vector<std::string> events;
+};
+
+class ImportedEq : public ::testing::Test {
+ protected:
+  ImportedEq() {
+    fabric_.fid.fclass = FI_CLASS_FABRIC;
+    fabric_.api_version = FI_VERSION(2, 6);
+    attr_.flags = FI_PEER;
+    attr_.wait_obj = FI_WAIT_NONE;
+  }
+  ~ImportedEq() override {
+    if (eq_ != nullptr) {
+      EXPECT_EQ(fi_close(eq_->base()), 0);
+    }
+  }
+  Result<Eq *> open(void *context) {
+    return Eq::open(instance_.c(), &fabric_.fid, children_, &attr_, context);
+  }
+  std::string refusal(void *context) {
+    auto opened = open(context);
+    if (opened) fi_close((*opened)->base());
+    return opened ? "opened" : opened.error().text;
+  }
+  ssize_t drive() {
+    uint32_t event = 0;
+    return fi_eq_read(eq_->c(), &event, nullptr, 0, 0);
+  }
+
+  TestInstance instance_;
+  std::atomic<size_t> children_{0};
+  fid_fabric fabric_{};
+  fi_eq_attr attr_{};
+  OwnerEq owner_;
+  Eq *eq_ = nullptr;
+};
+
+TEST_F(ImportedEq, WhatTheOwnerDoesNotTakeWaitsInOrder) {
+  eq_ = *open(&owner_.context);
+  eq_->push(1, &fabric_.fid, 10);
+  owner_.room = 0;
+  eq_->push(2, &fabric_.fid, 20);
+  eq_->push_error({.fid = &fabric_.fid, .err = FI_EIO, .err_data = "why"});
+  eq_->push(3, &fabric_.fid, 30);
+  EXPECT_EQ(drive(), 0);
+  EXPECT_THAT(owner_.events, ElementsAre("1: 10"));
+  owner_.room = SIZE_MAX;
+  EXPECT_EQ(drive(), -FI_EAVAIL);
+  EXPECT_THAT(owner_.events, ElementsAre("1: 10", "2: 20"));
+  fi_eq_err_entry error{};
+  EXPECT_EQ(fi_eq_readerr(eq_->c(), &error, FI_PEEK), ssize_t(sizeof error));
+  EXPECT_EQ(drive(), -FI_EAVAIL) << "it was only looked at";
+  EXPECT_EQ(fi_eq_readerr(eq_->c(), &error, 0), ssize_t(sizeof error));
+  EXPECT_EQ(error.err, FI_EIO);
+  EXPECT_THAT(owner_.events, ElementsAre("1: 10", "2: 20", "3: 30"));
+  EXPECT_EQ(drive(), 0);
+}
+
+TEST_F(ImportedEq, AnEventThatTheOwnerRefusesBecomesAnError) {
+  eq_ = *open(&owner_.context);
+  owner_.room = 0;
+  owner_.refusal = -FI_ENOSPC;
+  int context = 0;
+  eq_->push(1, &fabric_.fid, 10, &context);
+  EXPECT_EQ(drive(), -FI_EAVAIL);
+  fi_eq_err_entry error{};
+  EXPECT_EQ(fi_eq_readerr(eq_->c(), &error, 0), ssize_t(sizeof error));
+  EXPECT_EQ(error.err, FI_ENOSPC);
+  EXPECT_EQ(error.data, 10u);
+  EXPECT_EQ(error.context, &context);
+  EXPECT_EQ(error.fid, &fabric_.fid);
+}
+
+TEST_F(ImportedEq, RefusesWhatIsNoOwner) {
+  EXPECT_THAT(refusal(nullptr), HasSubstr("the owner's queue"));
+  fi_peer_eq_context context = owner_.context;
+  context.size = 0;
+  EXPECT_THAT(refusal(&context), HasSubstr("the owner's queue"));
+  owner_.eq.fid.fclass = FI_CLASS_CQ;
+  EXPECT_THAT(refusal(&owner_.context), HasSubstr("fclass"));
+  owner_.eq.fid.fclass = FI_CLASS_EQ;
+  owner_.ops.write = nullptr;
+  EXPECT_THAT(refusal(&owner_.context), HasSubstr("is null"));
+  owner_.ops.write = OwnerEq().ops.write;
+  attr_.flags = FI_PEER | FI_WRITE;
+  EXPECT_THAT(refusal(&owner_.context), HasSubstr("FI_WRITE"));
+  attr_.flags = FI_PEER;
+  attr_.wait_obj = FI_WAIT_FD;
+  EXPECT_THAT(refusal(&owner_.context), HasSubstr("one waits on the owner's queue"));
 }
 
 }  // namespace

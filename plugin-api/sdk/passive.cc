@@ -38,6 +38,7 @@ void PassiveCore::join() {
 
 int PassiveCore::bind(struct fid *fid, uint64_t flags) {
   if (!Eq::is_mine(fid, FI_CLASS_EQ, instance()) || flags != 0) return -FI_EINVAL;
+  if (Eq::from(fid)->is_imported()) return -FI_EOPNOTSUPP;  // no connection requests for an owner
   if (eq_ != nullptr) return -FI_EBUSY;
   eq_ = Eq::from(fid);
   eq_->users.fetch_add(1);

@@ -58,6 +58,25 @@ Result<fid_peer_cntr *> peer_cntr(void *context) {
   return owner;
 }
 
+// Lent as it is: an event queue that can be written to.
+Result<fid_eq *> peer_eq(void *context) {
+  const auto *const given = static_cast<const fi_peer_eq_context *>(context);
+  if (given == nullptr || given->size < WEFT_END_OF(fi_peer_eq_context, eq) || given->eq == nullptr)
+    return fail(FI_EINVAL,
+                "fi_eq_open: with FI_PEER the context is a struct fi_peer_eq_context with the "
+                "owner's queue");
+  fid_eq *const owner = given->eq;
+  if (owner->fid.fclass != FI_CLASS_EQ)
+    return fail(FI_EINVAL,
+                "fi_eq_open: fclass %zu of the object in struct fi_peer_eq_context: an "
+                "event queue is expected",
+                owner->fid.fclass);
+  if (owner->ops == nullptr || owner->ops->size < WEFT_END_OF(fi_ops_eq, write) ||
+      owner->ops->write == nullptr)
+    return tl::unexpected(lacks("fi_eq_open"));
+  return owner;
+}
+
 Result<fid_peer_srx *> peer_srx(void *context) {
   constexpr const char *kCall = "fi_srx_context";
   WEFT_TRY(fid_peer_srx *const owner,

@@ -21,6 +21,7 @@ namespace weft::sdk {
 
 Result<fid_peer_cq *> peer_cq(void *context);          // a fi_peer_cq_context
 Result<fid_peer_cntr *> peer_cntr(void *context);      // a fi_peer_cntr_context
+Result<fid_eq *> peer_eq(void *context);               // a fi_peer_eq_context
 Result<fid_peer_srx *> peer_srx(void *context);        // a fi_peer_srx_context
 Result<fid_peer_av *> peer_av(void *context);          // a fi_peer_av_context
 Result<fid_peer_av_set *> peer_av_set(void *context);  // a fi_peer_av_set_context

@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <rdma/providers/fi_peer.h>
 #include <sys/resource.h>
 
 #include <atomic>
@@ -359,6 +360,28 @@ TEST(EqRegistration, CompletesOnTheQueueOfTheDomain) {
   EXPECT_EQ(type, uint32_t(FI_MR_COMPLETE));
   EXPECT_EQ(entry.fid, region.fid());
   EXPECT_EQ(entry.context, &mark);
+}
+
+// ---- an owner's queue (fi_peer.3) ----
+
+// Connections are not what peers share: fi_getinfo offers no FI_PEER with them.
+TEST(EqOfAnOwner, GetsNoEventsOfConnections) {
+  Queue q;
+  fi_peer_eq_context context{.size = sizeof context, .eq = q.eq};
+  fi_eq_attr attr{};
+  attr.flags = FI_PEER;
+  Handle<fid_eq> imported;
+  must(fi_eq_open(q.fabric, &attr, imported.out(), &context));
+  Handle<fid_pep> passive;
+  must(fi_passive_ep(q.fabric, q.info.get(), passive.out(), nullptr));
+  EXPECT_EQ(fi_pep_bind(passive, imported.fid(), 0), -FI_EOPNOTSUPP);
+  must(fi_pep_bind(passive, q.eq.fid(), 0));
+  Handle<fid_domain> domain;
+  must(fi_domain(q.fabric, q.info.get(), domain.out(), nullptr));
+  Handle<fid_ep> ep;
+  must(fi_endpoint(domain, q.info.get(), ep.out(), nullptr));
+  EXPECT_EQ(fi_ep_bind(ep, imported.fid(), 0), -FI_EOPNOTSUPP);
+  must(fi_ep_bind(ep, q.eq.fid(), 0));
 }
 
 }  // namespace

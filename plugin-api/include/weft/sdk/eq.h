@@ -14,6 +14,11 @@
 // It has a lock of its own, which is taken after an engine's. So push with the engine's lock held,
 // but not add_source, remove_source or a read. forget() drops the queued events of a fid that
 // closes, with the fi_info that they carry.
+//
+// With FI_PEER in fi_eq_attr.flags the queue is imported (fi_peer.3, PEER EQ): its events go to the
+// owner's, by fi_eq_write. That has no form for an error, so an error stays here, and what comes
+// after it too, until the owner has read it: fi_eq_read() of no bytes makes progress and gives
+// -FI_EAVAIL, fi_eq_readerr() the error. No connection is reported through such a queue.
 #ifndef WEFT_SDK_EQ_H
 #define WEFT_SDK_EQ_H
 
@@ -64,6 +69,7 @@ class Eq final : public Object<Eq, fid_eq> {
   void add_source(Engine &engine, bool data = false);
   void remove_source(Engine &engine, bool data = false);
   std::atomic<size_t> users{0};  // objects bound; a queue with some is busy
+  bool is_imported() const { return owner_ != nullptr; }
 
   // Called with the fi_info of a connection request that is dropped unread.
   void (*drop_request)(fi_info *info, const weft_instance *owner) = nullptr;
@@ -93,9 +99,11 @@ class Eq final : public Object<Eq, fid_eq> {
     EventError failure;
   };
   Eq(const weft_instance *instance, std::atomic<size_t> &children, uint64_t flags,
-     uint32_t api_version, void *context);
+     uint32_t api_version, fid_eq *owner, void *context);
   ~Eq() = default;
   void enqueue(Event event);
+  void hand_over();
+  ssize_t read_for_owner(const void *buf, size_t len);
   void progress();
   ssize_t take(uint32_t *event, void *buf, size_t len, uint64_t flags);
   void drop(Event &event);
@@ -103,6 +111,7 @@ class Eq final : public Object<Eq, fid_eq> {
   int with_descriptor(Call call);
 
   std::atomic<size_t> &children_;
+  fid_eq *const owner_;  // FI_PEER; null: this one is the application's
   const bool writable_;
   const bool
       sized_;  // whether err_data and err_data_size of an error entry are inputs too (API 1.5)
