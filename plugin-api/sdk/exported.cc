@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <new>
 
+#include "lent_receives.h"
 #include "peer.h"
 
 namespace weft::sdk {
@@ -146,6 +147,9 @@ int export_fid(Av &av, void *request) {
 }
 int export_fid(AvSet &set, void *request) {
   return lend<LentAvSet>(set, request);
+}
+int export_fid(SharedReceiveContext &context, void *request) {
+  return lend<LentReceives>(context, request);
 }
 
 }  // namespace weft::sdk

@@ -11,7 +11,8 @@
 //    }
 //
 // A peer may call in any thread, with locks of its own held: each call takes the engine's lock of
-// the owner, and nothing that is behind it calls a peer.
+// the owner, and nothing that is behind it calls a peer (receives: lent_receives.h). An event queue
+// is lent as it is, opened with FI_WRITE.
 #ifndef WEFT_SDK_EXPORTED_H
 #define WEFT_SDK_EXPORTED_H
 
@@ -21,6 +22,7 @@ class Av;
 class AvSet;
 class Cntr;
 class Cq;
+class SharedReceiveContext;
 
 // `request`: the fi_fid_export of fi_control. 0, or -FI_E...: -FI_ENOSYS if the object cannot be
 // lent, because a device keeps its entries, or because it counts bytes.
@@ -28,6 +30,7 @@ int export_fid(Cq &cq, void *request);
 int export_fid(Cntr &cntr, void *request);
 int export_fid(Av &av, void *request);
 int export_fid(AvSet &set, void *request);
+int export_fid(SharedReceiveContext &context, void *request);
 
 }  // namespace weft::sdk
 

@@ -90,6 +90,8 @@ void Receiver::leave() {
 Receiver &Receiver::speaker() {
   for (Receiver *user : queues_->users)
     if (user->cq != nullptr) return *user;
+  for (Receiver *user : queues_->users)  // a peer of a lent context has none of both
+    if (user->av != nullptr) return *user;
   return queues_->users.empty() ? *this : *queues_->users.front();
 }
 
@@ -616,7 +618,9 @@ ssize_t Receiver::look(const RecvRequest &q, uint32_t source) {
     report_none(q);
     return 0;
   }
-  if (u->receiver_->must_wait(q.flags)) return -FI_EAGAIN;
+  // A message of a peer (FI_PEER) is told of by an endpoint of ours.
+  Receiver &owner = *u->receiver_, &teller = owner.cq != nullptr ? owner : speaker();
+  if (teller.must_wait(q.flags)) return -FI_EAGAIN;
   if (!peek && !drop) {
     r = take(q, source);
     if (r == nullptr) return -FI_EAGAIN;  // no memory; it stays claimed
@@ -624,14 +628,13 @@ ssize_t Receiver::look(const RecvRequest &q, uint32_t source) {
     deliver(*u, *r);
     return 0;
   }
-  Receiver &owner = *u->receiver_;
-  if (owner.cq != nullptr && owner.reports(q.flags))
-    owner.cq->push({.context = q.context,
-                    .flags = flags_of(u->message),
-                    .len = size_t(u->message.length),
-                    .data = u->message.data,
-                    .tag = u->message.tag,
-                    .src_addr = owner.name(u->source)});
+  if (teller.cq != nullptr && teller.reports(q.flags))
+    teller.cq->push({.context = q.context,
+                     .flags = flags_of(u->message),
+                     .len = size_t(u->message.length),
+                     .data = u->message.data,
+                     .tag = u->message.tag,
+                     .src_addr = teller.name(u->source)});
   if (drop) {
     forget(*u);
     owner.sink_->discard(*u);

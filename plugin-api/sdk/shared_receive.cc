@@ -6,7 +6,9 @@
 
 #include <algorithm>
 
+#include "exported.h"
 #include "imported_receives.h"
+#include "lent_receives.h"
 #include "peer.h"
 
 namespace weft::sdk {
@@ -79,9 +81,22 @@ Lock &SharedReceiveContext::lock() {
 
 ssize_t SharedReceiveContext::start(const RecvRequest &request) {
   if (import_ != nullptr) return -FI_ENOSYS;
+  if (lent_ != nullptr && request.flags & FI_MULTI_RECV && !receiver_.can_tell())
+    return -FI_EOPNOTSUPP;
   const ssize_t rc = receiver_.post(request);
+  if (lent_ != nullptr) {  // nothing of this call is left to do with the lock
+    lock().unlock();
+    lent_->make();
+    lock().lock();
+  }
   if (rc == 0) receiver_.tell_users();
   return rc;
+}
+
+PeerCalls &SharedReceiveContext::peer_calls() {
+  const Guard guard(lock());
+  if (lent_ == nullptr) lent_ = std::make_unique<PeerCalls>(lock());
+  return *lent_;
 }
 
 ssize_t SharedReceiveContext::cancel(void *context) {
@@ -116,6 +131,7 @@ ssize_t SharedReceiveContext::rx_size_left() {
 
 int SharedReceiveContext::control(int command, void *arg) {
   if (command == FI_ENABLE) return 0;
+  if (command == FI_EXPORT_FID) return import_ == nullptr ? export_fid(*this, arg) : -FI_ENOSYS;
   Guard guard(lock());
   return control_op_flags(command, arg, 0, nullptr, &rx_flags_);
 }

@@ -431,11 +431,13 @@ TEST_F(RdmPeer, OpenCallsRefuseWhatIsNoOwner) {
 
 // An endpoint of another stack than the one under test, that sends to itself. Its objects are lent.
 struct Owner {
-  Owner() {
+  // With `shared` its receives are those of a shared receive context.
+  explicit Owner(bool shared = false) {
     const Info hints(fi_allocinfo());
     hints->fabric_attr->prov_name = strdup(stack() == "tcp" ? "udp;ofi_rxd" : "tcp");
     hints->ep_attr->type = FI_EP_RDM;
     hints->caps = FI_MSG | FI_TAGGED;
+    if (shared) hints->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
     info = get_info("127.0.0.1", nullptr, FI_SOURCE, hints.get());
     must(fi_fabric(info->fabric_attr, fabric.out(), nullptr));
     must(fi_domain(fabric, info.get(), domain.out(), nullptr));
@@ -446,7 +448,9 @@ struct Owner {
     fi_av_attr av_attr{};
     av_attr.type = FI_AV_TABLE;
     must(fi_av_open(domain, &av_attr, av.out(), nullptr));
+    if (shared) must(fi_srx_context(domain, info->rx_attr, srx.out(), nullptr));
     must(fi_endpoint(domain, info.get(), ep.out(), nullptr));
+    if (shared) must(fi_ep_bind(ep, srx.fid(), 0));
     must(fi_ep_bind(ep, cq.fid(), FI_TRANSMIT | FI_RECV));
     must(fi_ep_bind(ep, cntr.fid(), FI_RECV));
     must(fi_ep_bind(ep, av.fid(), 0));
@@ -470,6 +474,7 @@ struct Owner {
   Handle<fid_cq> cq;
   Handle<fid_cntr> cntr;
   Handle<fid_av> av;
+  Handle<fid_ep> srx;
   Handle<fid_ep> ep;
 };
 
@@ -628,6 +633,332 @@ TEST_F(RdmPeer, WhatIsLentIsBusy) {
   must(fi_cntr_open(node.domain, &cntr_attr, &counter, nullptr));
   EXPECT_EQ(fi_export_fid(&counter->fid, 0, &lent, nullptr), -FI_ENOSYS);
   must(fi_close(&counter->fid));
+}
+
+// The receives of that endpoint take its own messages and those of the stack under test.
+class RdmPeerReceives : public ::testing::Test {
+ protected:
+  void open(enum fi_progress progress = FI_PROGRESS_UNSPEC) {
+    covers("FI_PEER");
+    Options options;
+    options.caps = kCaps & ~(FI_SOURCE | FI_DIRECTED_RECV);
+    options.progress = progress;
+    options.shared_receive = true;
+    if (!find_info(options)) GTEST_SKIP() << "no FI_PEER, or no shared receive contexts";
+    owner_.emplace(true);
+    queue_.emplace(lend<fid_peer_cq>(owner_->cq.get(), FI_CLASS_PEER_CQ));
+    receives_.emplace(lend<fid_ep>(owner_->srx.get(), FI_CLASS_PEER_SRX));
+    queue_context_.cq = *queue_;
+    srx_context_.srx = reinterpret_cast<fid_peer_srx *>(receives_->get());
+    options.rx_cq.flags = FI_PEER;
+    options.rx_owner = &queue_context_;
+    options.srx_owner = &srx_context_;
+    net_.emplace(0);
+    net_->add(options);
+    Options plain;
+    plain.caps = options.caps & ~FI_PEER;
+    plain.progress = progress;
+    net_->add(plain);
+    itself_ = owner_->insert();
+  }
+  void recv(bool tagged, std::vector<uint8_t> &in, uint64_t tag, uint64_t flags = 0) {
+    const iovec iov{in.data(), in.size()};
+    if (tagged) {
+      fi_msg_tagged msg{};
+      msg.msg_iov = &iov;
+      msg.iov_count = 1;
+      msg.addr = FI_ADDR_UNSPEC;
+      msg.tag = tag;
+      msg.context = &in;
+      must(fi_trecvmsg(owner_->srx, &msg, flags));
+    } else {
+      fi_msg msg{};
+      msg.msg_iov = &iov;
+      msg.iov_count = 1;
+      msg.addr = FI_ADDR_UNSPEC;
+      msg.context = &in;
+      must(fi_recvmsg(owner_->srx, &msg, flags));
+    }
+  }
+  void send(const std::vector<uint8_t> &out, bool tagged, uint64_t tag) {
+    fid_ep *const ep = (*net_)[kPeer].ep;
+    const fi_addr_t to = net_->at(kPeer, kHere);
+    net_->post([&] {
+      return tagged ? fi_tsend(ep, out.data(), out.size(), nullptr, to, tag, nullptr)
+                    : fi_send(ep, out.data(), out.size(), nullptr, to, nullptr);
+    });
+  }
+  void sent() { EXPECT_EQ(net_->wait((*net_)[kPeer].tx_cq).err, 0); }
+  Completion next() {
+    std::optional<Completion> got;
+    EXPECT_TRUE(net_->until([&] { return (got = poll(owner_->cq)).has_value(); }));
+    return got.value_or(Completion{});
+  }
+  // Until the owner has a message without a receive. FI_PEEK tells of it, with `flags`.
+  Completion peek(bool tagged, uint64_t tag, uint64_t flags = 0) {
+    std::vector<uint8_t> none;
+    Completion got;
+    EXPECT_TRUE(net_->until([&] {
+      recv(tagged, none, tag, FI_PEEK | flags);
+      return (got = next()).err == 0;
+    }));
+    return got;
+  }
+
+  fi_peer_cq_context queue_context_{.size = sizeof queue_context_, .cq = nullptr};
+  fi_peer_srx_context srx_context_{.size = sizeof srx_context_, .srx = nullptr};
+  std::optional<Owner> owner_;
+  std::optional<Handle<fid_peer_cq>> queue_;
+  std::optional<Handle<fid_ep>> receives_;  // the first member of a fid_peer_srx
+  std::optional<Net> net_;
+  fi_addr_t itself_ = FI_ADDR_NOTAVAIL;
+};
+
+TEST_F(RdmPeerReceives, TakeMessagesOfBoth) {
+  open();
+  if (IsSkipped()) return;
+  for (const size_t size : {0, 100, 20000, 300000}) {
+    for (const bool tagged : {false, true}) {
+      for (const bool posted_first : {true, false}) {
+        SCOPED_TRACE(::testing::Message()
+                     << size << " bytes, tagged " << tagged << ", posted first " << posted_first);
+        const std::vector<uint8_t> out = pattern(size, 1);
+        std::vector<uint8_t> in(size), own(size);
+        if (posted_first) recv(tagged, in, 7);
+        send(out, tagged, 7);
+        if (!posted_first) {
+          const Completion seen = peek(tagged, 7);
+          EXPECT_EQ(seen.len, size);
+          recv(tagged, in, 7);
+        }
+        const Completion got = next();
+        EXPECT_EQ(got.err, 0);
+        EXPECT_EQ(got.context, &in);
+        EXPECT_EQ(got.len, size);
+        EXPECT_EQ(got.tag, tagged ? 7u : 0u);
+        EXPECT_EQ(in, out);
+        sent();
+        recv(tagged, own, 7);
+        net_->post([&] {
+          return tagged ? fi_tsend(owner_->ep, out.data(), size, nullptr, itself_, 7, nullptr)
+                        : fi_send(owner_->ep, out.data(), size, nullptr, itself_, nullptr);
+        });
+        for (int i = 0; i < 2; ++i) EXPECT_EQ(next().err, 0);
+        EXPECT_EQ(own, out);
+      }
+    }
+  }
+}
+
+TEST_F(RdmPeerReceives, ReportErrors) {
+  open();
+  if (IsSkipped()) return;
+  std::vector<uint8_t> small(8);
+  const std::vector<uint8_t> out = pattern(64, 1);
+  recv(true, small, 1);
+  send(out, true, 1);
+  const Completion cut = next();
+  EXPECT_EQ(cut.err, FI_ETRUNC);
+  EXPECT_EQ(cut.context, &small);
+  EXPECT_EQ(cut.olen, 56u);
+  sent();
+  recv(true, small, 2);
+  must(fi_cancel(owner_->srx.fid(), &small));
+  EXPECT_EQ(next().err, FI_ECANCELED);
+}
+
+TEST_F(RdmPeerReceives, AreLookedFor) {
+  open();
+  if (IsSkipped()) return;
+  const std::vector<uint8_t> out = pattern(100, 1), large = pattern(300000, 2);
+  std::vector<uint8_t> in(100);
+  send(out, true, 1);
+  send(large, true, 2);
+  send(out, true, 3);
+  EXPECT_EQ(peek(true, 2, FI_DISCARD).len, large.size());
+  sent();
+  sent();
+  sent();
+  EXPECT_EQ(peek(true, 1, 0).len, out.size());
+  // A claim is found again by its context.
+  const iovec iov{in.data(), in.size()};
+  fi_msg_tagged msg{};
+  msg.msg_iov = &iov;
+  msg.iov_count = 1;
+  msg.addr = FI_ADDR_UNSPEC;
+  msg.tag = 3;
+  msg.context = &in;
+  must(fi_trecvmsg(owner_->srx, &msg, FI_PEEK | FI_CLAIM));
+  EXPECT_EQ(next().err, 0);
+  must(fi_trecvmsg(owner_->srx, &msg, FI_CLAIM));
+  EXPECT_EQ(next().context, &in);
+  EXPECT_EQ(in, out);
+  recv(true, in, 1);
+  EXPECT_EQ(next().len, out.size());
+}
+
+TEST_F(RdmPeerReceives, FillABufferTogether) {
+  open();
+  if (IsSkipped()) return;
+  std::vector<uint8_t> buffer(1000);
+  size_t least = 200;
+  must(fi_setopt(owner_->srx.fid(), FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof least));
+  const std::vector<uint8_t> out = pattern(300, 1);
+  send(out, false, 0);
+  (void)peek(false, 0);
+  sent();
+  recv(false, buffer, 0, FI_MULTI_RECV);
+  send(out, false, 0);
+  sent();
+  net_->post(
+      [&] { return fi_send(owner_->ep, out.data(), out.size(), nullptr, itself_, nullptr); });
+  bool ended = false;
+  for (size_t got = 0; got < 3 || !ended;) {
+    const Completion one = next();
+    ASSERT_EQ(one.err, 0);
+    if (one.flags & FI_SEND) continue;
+    ASSERT_EQ(one.context, &buffer);
+    EXPECT_FALSE(ended);
+    ended = (one.flags & FI_MULTI_RECV) != 0;
+    if ((one.flags & FI_RECV) == 0) continue;
+    ++got;
+    ASSERT_GE(one.buf, buffer.data());
+    EXPECT_EQ(std::memcmp(one.buf, out.data(), out.size()), 0);
+  }
+}
+
+TEST_F(RdmPeerReceives, AreBusyWhileThePeerHasMessages) {
+  open();
+  if (IsSkipped()) return;
+  const std::vector<uint8_t> out = pattern(100, 1);
+  send(out, true, 1);
+  (void)peek(true, 1);
+  sent();
+  EXPECT_EQ(fi_close(owner_->srx.fid()), -FI_EBUSY);
+  EXPECT_EQ(fi_close(receives_->fid()), -FI_EBUSY);
+  net_.reset();
+}
+
+// The peer has a thread of its own; the owner's receives are posted while it brings messages.
+TEST_F(RdmPeerReceives, ArePostedWhileThePeerMakesProgress) {
+  open(FI_PROGRESS_AUTO);
+  if (IsSkipped()) return;
+  constexpr size_t kCount = 300;
+  std::vector<uint64_t> in(2 * kCount), out(kCount);
+  std::thread sender([&] {
+    for (size_t i = 0; i < kCount; ++i) {
+      out[i] = i;
+      while (fi_tinject((*net_)[kPeer].ep, &out[i], 8, net_->at(kPeer, kHere), i) == -FI_EAGAIN) {
+      }
+    }
+  });
+  size_t posted = 0, sent = 0, got = 0;
+  while (got < 2 * kCount) {
+    if (posted < 2 * kCount &&
+        fi_trecv(owner_->srx, &in[posted], 8, nullptr, FI_ADDR_UNSPEC, posted, 0, nullptr) == 0)
+      ++posted;
+    const uint64_t tag = kCount + sent;
+    if (sent < kCount && fi_tinject(owner_->ep, &tag, 8, itself_, tag) == 0) ++sent;
+    std::optional<Completion> one;
+    const bool waits = posted == 2 * kCount && sent == kCount;
+    if (!net_->until([&] { return (one = poll(owner_->cq)).has_value() || !waits; })) {
+      ADD_FAILURE() << got << " of " << 2 * kCount;
+      break;
+    }
+    if (!one) continue;
+    EXPECT_EQ(one->err, 0);
+    ++got;
+  }
+  sender.join();
+  for (size_t i = 0; i < 2 * kCount; ++i) EXPECT_EQ(in[i], i);
+}
+
+// ---- event queues ----
+
+struct EventEntry {
+  uint32_t event = 0;
+  fi_eq_entry entry{};
+};
+std::optional<EventEntry> read_event(fid_eq *eq) {
+  EventEntry got;
+  const ssize_t n = fi_eq_read(eq, &got.event, &got.entry, sizeof got.entry, 0);
+  if (n == -FI_EAGAIN) return {};
+  EXPECT_EQ(n, ssize_t(sizeof got.entry));
+  return got;
+}
+
+TEST_F(RdmPeer, TheOwnersEventQueueGetsEvents) {
+  RDM_NEEDS(FI_PEER);
+  Owner owner;
+  fi_eq_attr attr{};
+  attr.flags = FI_WRITE;
+  Handle<fid_eq> owners, reads_only;
+  must(fi_eq_open(owner.fabric, &attr, owners.out(), nullptr));
+  attr.flags = 0;
+  must(fi_eq_open(owner.fabric, &attr, reads_only.out(), nullptr));
+  Options options;
+  options.caps |= FI_PEER;
+  Node node(options), other(options);
+  fi_peer_eq_context context{.size = sizeof context, .eq = owners};
+  attr.flags = FI_PEER;
+  Handle<fid_eq> imported;
+  must(fi_eq_open(node.fabric, &attr, imported.out(), &context));
+  EXPECT_EQ(imported.fid()->context, owners.get());
+  fi_av_attr av_attr{};
+  av_attr.flags = FI_EVENT;
+  Handle<fid_av> av;
+  must(fi_av_open(node.domain, &av_attr, av.out(), nullptr));
+  must(fi_av_bind(av, imported.fid(), 0));
+  const auto insert = [&](const std::string &address) {
+    fi_addr_t at = FI_ADDR_NOTAVAIL;
+    must(fi_av_insert(av, address.data(), 1, &at, 0, &options));
+  };
+  insert(other.name());
+  std::optional<EventEntry> got = read_event(owners);
+  ASSERT_TRUE(got);
+  EXPECT_EQ(got->event, uint32_t(FI_AV_COMPLETE));
+  EXPECT_EQ(got->entry.fid, av.fid());
+  EXPECT_EQ(got->entry.context, &options);
+  EXPECT_EQ(got->entry.data, 1u);
+  EXPECT_EQ(fi_eq_read(imported, &got->event, nullptr, 0, 0), 0);
+
+  // fi_eq_write has no form for an error: the owner reads it from the peer's queue. What comes
+  // behind it waits.
+  insert(std::string(other.name().size(), '\xff'));
+  EXPECT_FALSE(read_event(owners));
+  EXPECT_EQ(fi_eq_read(imported, &got->event, nullptr, 0, 0), -FI_EAVAIL);
+  fi_eq_err_entry error{};
+  EXPECT_EQ(fi_eq_readerr(imported, &error, 0), ssize_t(sizeof error));
+  EXPECT_EQ(error.fid, av.fid());
+  EXPECT_NE(error.err, 0);
+  got = read_event(owners);
+  ASSERT_TRUE(got);
+  EXPECT_EQ(got->entry.data, 0u);
+
+  // Reading, waiting and writing is the owner's.
+  EXPECT_EQ(fi_eq_read(imported, &got->event, &got->entry, sizeof got->entry, 0), -FI_ENOSYS);
+  EXPECT_EQ(fi_eq_sread(imported, &got->event, &got->entry, sizeof got->entry, 0, 0), -FI_ENOSYS);
+  EXPECT_EQ(fi_eq_write(imported, FI_NOTIFY, &got->entry, sizeof got->entry, 0), -FI_ENOSYS);
+  EXPECT_EQ(fi_close(imported.fid()), -FI_EBUSY);
+
+  // No owner, one that cannot be waited for here, and one that nobody may write to.
+  fid_eq *none = nullptr;
+  EXPECT_EQ(fi_eq_open(node.fabric, &attr, &none, nullptr), -FI_EINVAL);
+  attr.wait_obj = FI_WAIT_FD;
+  EXPECT_EQ(fi_eq_open(node.fabric, &attr, &none, &context), -FI_EINVAL);
+  attr.wait_obj = FI_WAIT_NONE;
+  context.eq = reads_only;
+  Handle<fid_eq> vain;
+  must(fi_eq_open(node.fabric, &attr, vain.out(), &context));
+  Handle<fid_av> second;
+  must(fi_av_open(node.domain, &av_attr, second.out(), nullptr));
+  must(fi_av_bind(second, vain.fid(), 0));
+  fi_addr_t at = FI_ADDR_NOTAVAIL;
+  must(fi_av_insert(second, other.name().data(), 1, &at, 0, &options));
+  EXPECT_EQ(fi_eq_read(vain, &got->event, nullptr, 0, 0), -FI_EAVAIL);
+  EXPECT_EQ(fi_eq_readerr(vain, &error, 0), ssize_t(sizeof error));
+  EXPECT_EQ(error.err, FI_EINVAL);
+  EXPECT_EQ(error.context, &options);
 }
 
 TEST_F(RdmPeer, AddressVectorsAndTheirSetsAreShared) {

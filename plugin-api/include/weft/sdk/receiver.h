@@ -69,6 +69,7 @@ struct Message {
 class BufferedReceives;
 class Hmem;
 class ImportedReceives;
+class LentReceives;
 class Receiver;
 
 // A receive that a message was matched with. `iov` is where the bytes go; a message longer than
@@ -95,6 +96,7 @@ struct Receive : Matcher::Posted {
   friend class Receiver;
   friend class BufferedReceives;
   friend class ImportedReceives;
+  friend class LentReceives;
   std::unique_ptr<void *[]> desc_;  // made when the object is first used, and kept in the pool
   Receiver *taker_ = nullptr;       // of a shared receive context: the receiver of the message
 };
@@ -206,8 +208,12 @@ class Receiver : public RxContext, private Handler {
   void import(ImportedReceives *receives) { own_.import = receives; }
   // Of a context: whether an endpoint with this address vector may share it (they all have one).
   bool takes(const Av *vector) const {
-    return queues_->users.empty() || queues_->users.front()->av == vector;
+    for (const Receiver *user : queues_->users)
+      if (user->av != nullptr && user->av != vector) return false;
+    return true;
   }
+  // Of a context: whether an endpoint has a queue for what belongs to no message.
+  bool can_tell() { return speaker().cq != nullptr; }
   // Of a context, after a post: endpoints that waited for a receive go on.
   void tell_users();
 
@@ -303,6 +309,7 @@ class Receiver : public RxContext, private Handler {
  private:
   friend class BufferedReceives;
   friend class ImportedReceives;
+  friend class LentReceives;
   struct Queues {
     explicit Queues(size_t size) : receives(size), parts(SIZE_MAX) {}
     Matcher tagged, untagged;

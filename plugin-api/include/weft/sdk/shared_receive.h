@@ -17,6 +17,10 @@
 // give -FI_ENOSYS. An owner may call start and discard at any time: they take effect with the next
 // progress. It closes the context when it calls nothing of it any more.
 //
+// fi_export_fid lends the context to another provider, whose messages the receives then take, too.
+// A multi-receive buffer of a lent context needs an endpoint here with a queue, which tells where it
+// ends; so does a directed receive, for the address vector.
+//
 // Not for connected endpoints: recv_queue.h.
 #ifndef WEFT_SDK_SHARED_RECEIVE_H
 #define WEFT_SDK_SHARED_RECEIVE_H
@@ -30,6 +34,8 @@
 #include <atomic>
 
 namespace weft::sdk {
+
+class PeerCalls;
 
 // What a provider has to give.
 struct SharedReceiveOffer {
@@ -49,7 +55,8 @@ class SharedReceiveContext final : public Object<SharedReceiveContext, fid_ep>,
 
   Receiver &receiver() { return receiver_; }
   uint64_t caps() const { return caps_; }
-  std::atomic<size_t> users{0};  // endpoints bound
+  std::atomic<size_t> users{0};  // endpoints bound, and peers that it is lent to
+  PeerCalls &peer_calls();       // made at the first call
 
   // ---- for ReceiveOps ----
   Lock &lock();
@@ -78,6 +85,7 @@ class SharedReceiveContext final : public Object<SharedReceiveContext, fid_ep>,
   uint64_t rx_flags_;
   Receiver receiver_;
   std::unique_ptr<ImportedReceives> import_;  // FI_PEER
+  std::unique_ptr<PeerCalls> lent_;           // null: never lent
 };
 
 // fi_srx_context of a domain: logs why not.
