@@ -25,7 +25,7 @@ void copy(const T *from, size_t count, T *to) {
 template <class Request, class Call>
 ssize_t Endpoint::start_access(const Request &request, uint64_t length, Call call) {
   if (tx_.is_full()) return -FI_EAGAIN;
-  const fi_addr_t dest = name_of(av()->index_of(request.dest));
+  const fi_addr_t dest = names_->of(av()->index_of(request.dest));
   if (dest == FI_ADDR_NOTAVAIL || request.rma_count > remote_vectors_) return -FI_EINVAL;
   Access *const access = accesses_.take();
   if (access == nullptr) {
@@ -103,6 +103,7 @@ void Endpoint::end_access(Access &access, int err) {
 // ---- what peers do here ----
 
 int Endpoint::bind(struct fid *fid, uint64_t flags) {
+  if (fid != nullptr && fid->fclass == FI_CLASS_SRX_CTX) return bind_shared(fid, flags);
   if (const int rc = bind_object(fid, flags); rc != 0) return rc;
   const sdk::Guard guard(lock());
   if (!enabled()) return 0;

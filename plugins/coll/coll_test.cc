@@ -82,6 +82,37 @@ TEST(Coll, AccessesAndGroupsGoOnTogether) {
   EXPECT_EQ(sums, std::vector<uint64_t>(2, 2));
 }
 
+// Two endpoints with common receives are in the same groups, so they get messages of the same peers
+// at the same time.
+TEST(Coll, EndpointsThatShareReceivesAreInOneGroup) {
+  if (!ask([](fi_info &hints) { hints.ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT; }))
+    GTEST_SKIP() << stack() << " has no shared receive contexts";
+  Team team(5, options_of_coll(), 3);
+  for (uint64_t round = 0; round < 20; ++round) {
+    std::vector<std::vector<uint64_t>> in(5), out(5);
+    for (size_t i = 0; i < 5; ++i) {
+      in[i] = std::vector<uint64_t>(round * round * 10 + 1, 1000 * i + round);
+      out[i].resize(in[i].size());
+      must(fi_allreduce(team.net[i].ep, in[i].data(), in[i].size(), nullptr, out[i].data(), nullptr,
+                        team.at(i), FI_UINT64, FI_SUM, 0, &team));
+    }
+    for (size_t i = 0; i < 5; ++i) EXPECT_EQ(team.net.wait(team.net[i].tx_cq).err, 0);
+    for (size_t i = 0; i < 5; ++i)
+      EXPECT_EQ(out[i], std::vector<uint64_t>(in[i].size(), 10000 + 5 * round)) << i;
+  }
+  // Messages of the application beside them, and members that leave.
+  std::vector<uint8_t> in(100), out(100, 7);
+  must(fi_trecv(team.net[0].srx, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 5, 0, &in));
+  must(fi_tsend(team.net[4].ep, out.data(), out.size(), nullptr, team.net.at(4, 1), 5, &out));
+  EXPECT_EQ(team.net.wait(team.net[1].rx_cq).context, &in);
+  EXPECT_EQ(in, out);
+  EXPECT_EQ(team.net.wait(team.net[4].tx_cq).context, &out);
+  team.groups[1].reset();
+  for (const size_t i : {0u, 2u, 3u, 4u}) must(fi_barrier(team.net[i].ep, team.at(i), &team));
+  for (const size_t i : {0u, 2u, 3u, 4u})
+    EXPECT_EQ(team.net.wait(team.net[i].tx_cq).err, FI_ENOTCONN);
+}
+
 TEST(Coll, AnEndpointWithGroupsIsBusy) {
   Team team(2);
   EXPECT_EQ(fi_close(team.net[0].ep.fid()), -FI_EBUSY);

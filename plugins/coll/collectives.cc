@@ -199,7 +199,7 @@ bool Collectives::leave(CollectiveGroup &object) {
   const uint32_t number = object.number;
   if (Group *const group = groups_.find(number)) groups_.leave(now, *group);
   look();
-  endpoint_.poll_beneath();
+  endpoint_.poll_all_beneath();
   if (Group *const group = groups_.find(number)) {
     if (!group->is_idle()) return false;
     groups_.on_idle(now, *group);

@@ -60,6 +60,8 @@ class Collectives final : private Carrier, private sdk::Handler {
  public:
   // fi_addr_t of groups are kGroupBase plus a number.
   static constexpr fi_addr_t kGroupBase = UINT64_C(1) << 62;
+  static constexpr size_t kPackets = 16;   // receives for packets
+  static constexpr size_t kPlaces = 1024;  // room beneath for what groups have in flight
 
   Collectives(Endpoint &endpoint, Fabric &fabric, sdk::Engine &engine, sdk::TxContext &tx);
   ~Collectives();
@@ -69,13 +71,14 @@ class Collectives final : private Carrier, private sdk::Handler {
   ssize_t start(const sdk::CollectiveRequest &call);
   bool has_groups() const { return !objects_.empty(); }
   void close();
+  void share(Numbers &numbers) { groups_.share(numbers); }
+  static ssize_t receive(fid_ep *beneath, Wire &wire);
 
   // ---- for the reader of the queue beneath ----
   void on_done(Wire &wire, int err, size_t length);
   void on_polled();  // after all that has been read: what waits may go on
 
  private:
-  static constexpr size_t kPackets = 16;  // receives for packets
   static constexpr size_t kReports = 16384;
   struct Report {
     void *context = nullptr;
@@ -113,6 +116,7 @@ class Collectives final : private Carrier, private sdk::Handler {
   Wire &take(Wire::Kind kind);
   void give(Wire &wire);
   void submit(Wire &wire);
+  void on_packet(Wire &wire, int err, size_t length);
   ssize_t try_post(Wire &wire);
   void open_packets();
   void look();

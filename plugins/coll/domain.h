@@ -60,7 +60,9 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
                    uint64_t flags) {
     return fi_query_atomic(inner(), datatype, op, attr, flags);
   }
-  int srx_ctx(struct fi_rx_attr *, struct fid_ep **, void *) { return -FI_ENOSYS; }
+  int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context);
+  // What shared receives may be opened with.
+  uint64_t receive_caps() const { return receive_caps_; }
   int query_collective(enum fi_collective_op coll, struct fi_collective_attr *attr,
                        uint64_t flags) {
     return coll::query_collective(coll, attr, flags, inner_info().ep_attr->max_msg_size);
@@ -83,11 +85,13 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
   friend LayerDomain;
   Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner, void *context)
       : LayerDomain(fabric, {}, info, std::move(inner), context, memory_),
+        receive_caps_(receive_caps_over(info)),
         endpoint_needed_((registration_bits(info.domain_attr->mr_mode) & FI_MR_ENDPOINT) != 0),
         mirrors_(fabric.inner()) {}
   ~Domain() = default;
 
   BeneathMemory memory_{*this};
+  const uint64_t receive_caps_;
   const bool endpoint_needed_;
   sdk::Mirrors mirrors_;
   sdk::InnerProgress progress_beneath_;

@@ -11,16 +11,10 @@
 #include <string>
 #include <utility>
 
+#include "plugins/coll/shared_receives.h"
+
 namespace weft::coll {
 namespace {
-
-// Room in the queue beneath for what groups have in flight.
-constexpr size_t kGroupPlaces = 1024;
-constexpr uint64_t kLooks = FI_PEEK | FI_CLAIM | FI_DISCARD;
-
-bool takes_claimed(uint64_t flags) {
-  return (flags & (FI_PEEK | FI_CLAIM)) == FI_CLAIM;
-}
 
 // Bytes of an atomic operation beneath; 0: it has none.
 size_t atomic_size_over(Domain &domain) {
@@ -39,15 +33,6 @@ sdk::EndpointLimits limits_over(Domain &domain) {
           .atomic_size = atomic_size_over(domain)};
 }
 
-fi_msg untagged(const fi_msg_tagged &msg) {
-  return {.msg_iov = msg.msg_iov,
-          .desc = msg.desc,
-          .iov_count = msg.iov_count,
-          .addr = msg.addr,
-          .context = msg.context,
-          .data = msg.data};
-}
-
 }  // namespace
 
 // ---- life ----
@@ -60,11 +45,11 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
       tx_(info),
       rx_(info),
       send_vectors_(std::min(domain.inner_info().tx_attr->iov_limit, sdk::kIovLimit)),
-      receive_vectors_(std::min(domain.inner_info().rx_attr->iov_limit, sdk::kIovLimit)),
       remote_vectors_(std::min(domain.inner_info().tx_attr->rma_iov_limit, sdk::kIovLimit)),
       inject_beneath_(domain.inner_info().tx_attr->inject_size),
       sends_(limits().tx_size),
-      receives_(limits().rx_size),
+      own_receives_(limits().rx_size,
+                    std::min(domain.inner_info().rx_attr->iov_limit, sdk::kIovLimit)),
       accesses_(limits().tx_size),
       collectives_(*this, domain.fabric(), domain.engine(), tx_) {
   sdk::fill_tables(*this);
@@ -79,10 +64,9 @@ Endpoint::~Endpoint() {
     const sdk::Guard guard(lock());
     domain_.forget_endpoint(number());
   }
-  for (struct fid *fid : {inner_ != nullptr ? &inner_->fid : nullptr,
-                          queue_.cq != nullptr ? &queue_.cq->fid : nullptr,
-                          peers_ != nullptr ? &peers_->fid : nullptr})
-    if (fid != nullptr) fi_close(fid);
+  if (inner_ != nullptr) fi_close(&inner_->fid);
+  if (queue_.cq != nullptr) fi_close(&queue_.cq->fid);
+  if (shared_ != nullptr) shared_->users.fetch_sub(1);
   const sdk::Guard guard(lock());
   forget_remote();
 }
@@ -104,44 +88,71 @@ Result<void> Endpoint::open_inner(const fi_info &info) {
     ep.auth_key = info.ep_attr->auth_key;
     ep.auth_key_size = info.ep_attr->auth_key_size;
   }
+  if (sdk::wants_shared_receive(info)) ep.rx_ctx_cnt = FI_SHARED_CONTEXT;
   below.tx_attr = &tx;
   below.ep_attr = &ep;
   if (info.src_addr != nullptr) {
     below.src_addr = info.src_addr;
     below.src_addrlen = info.src_addrlen;
   }
-  fi_cq_attr cq{.size = limits().tx_size + limits().rx_size + kGroupPlaces,
+  fi_cq_attr cq{.size = limits().tx_size + limits().rx_size + Collectives::kPlaces,
                 .format = FI_CQ_FORMAT_TAGGED};
-  fi_av_attr av{.type = FI_AV_TABLE};
   fid_cq *queue = nullptr;
   int rc = sdk::open_inner_wait([&](enum fi_wait_obj wait) {
     cq.wait_obj = wait;
     return fi_cq_open(domain_.inner(), &cq, &queue, nullptr);
   });
   if (rc == 0) queue_ = sdk::InnerQueue(queue);
-  if (rc == 0) rc = fi_av_open(domain_.inner(), &av, &peers_, nullptr);
   if (rc == 0) rc = fi_endpoint(domain_.inner(), &below, &inner_, nullptr);
   if (rc == 0) rc = fi_ep_bind(inner_, &queue->fid, FI_TRANSMIT | FI_RECV);
-  if (rc == 0) rc = fi_ep_bind(inner_, &peers_->fid, 0);
   if (rc != 0)
     return fail(-rc, "coll: the provider beneath has no endpoint for it: see its log lines");
   wait_ = sdk::InnerWait(&queue->fid);
+  WEFT_TRY(own_names_, Names::open(domain_));
+  names_ = own_names_.get();
   const sdk::Guard guard(lock());
   domain_.note_endpoint(number(), inner_);
   return {};
 }
 
 Result<void> Endpoint::enable() {
-  WEFT_CHECK(check_bindings(false));
+  WEFT_CHECK(check_bindings(shared_ != nullptr));
+  if (!names_->takes(*av()))
+    return fail(FI_EINVAL,
+                "fi_enable: endpoints that share a receive context must have the same address "
+                "vector (fi_endpoint.3, SHARED CONTEXTS), and this one has another");
   WEFT_CHECK(count_remote());
-  if (const int rc = fi_enable(inner_); rc != 0)
+  int rc = names_bound_ ? 0 : fi_ep_bind(inner_, &names_->beneath()->fid, 0);
+  names_bound_ = rc == 0;
+  if (rc == 0) rc = fi_enable(inner_);
+  if (rc != 0)
     return fail(-rc, "coll: fi_enable of the endpoint beneath: see the log lines before");
-  const bool tells_sources = (caps() & FI_SOURCE) != 0;
-  av()->add_user(*this, tells_sources);
-  for (uint32_t i = 0; tells_sources && i < av()->capacity(); ++i) name_of(i);
+  names_->start(*av(), (caps() & FI_SOURCE) != 0);
+  if (shared_ != nullptr) {
+    shared_->add(*this);
+    collectives_.share(shared_->numbers());
+  }
   domain_.engine().add_poller(*this);
   set_enabled();
   return {};
+}
+
+// The context beneath holds the receives; this endpoint only reports what it gets.
+int Endpoint::bind_shared(struct fid *fid, uint64_t flags) {
+  const sdk::Guard guard(lock());
+  if (enabled() || names_bound_) return -FI_EOPBADSTATE;
+  SharedReceives *const shared = SharedReceives::find(domain_, fid);
+  if (shared == nullptr) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
+  if (shared_ != nullptr) return -FI_EBUSY;
+  // The context must have the capabilities of the endpoint (fi_endpoint.3).
+  if ((caps() & (FI_MSG | FI_TAGGED)) & ~shared->caps()) return -FI_EINVAL;
+  if (const int rc = fi_ep_bind(inner_, &shared->beneath()->fid, 0); rc != 0) return rc;
+  shared->users.fetch_add(1);
+  shared_ = shared;
+  own_names_.reset();
+  names_ = &shared->names();
+  return 0;
 }
 
 int Endpoint::control(int command, void *arg) {
@@ -169,8 +180,12 @@ int Endpoint::close() {
     const sdk::Guard guard(lock());
     detach();
     collectives_.close();
-    if (enabled()) domain_.engine().remove_poller(*this);
-    release(enabled() ? this : nullptr);
+    if (enabled()) {
+      domain_.engine().remove_poller(*this);
+      if (shared_ != nullptr) shared_->drop(*this);
+      names_->stop();
+    }
+    release(nullptr);
   }
   domain_.shared().children.fetch_sub(1);
   delete this;
@@ -189,43 +204,18 @@ int Endpoint::setopt(int level, int name, const void *value, size_t length) {
 
 // ---- messages of the application ----
 
-template <class Request>
-Message *Endpoint::take(sdk::Pool<Message> &pool, const Request &request) {
-  Message *const message = pool.take();
-  if (message == nullptr) {
-    poll_beneath();  // an application that only injects never makes progress
-    return nullptr;
-  }
-  message->kind = Posted::kMessage;
-  message->context = request.context;
-  message->tag = request.tag;
-  std::copy_n(request.iov, request.count, message->iov);
-  message->busy = true;
-  message->looks = 0;
-  message->has_claimed = message->is_multi = false;
-  return message;
-}
-
-// What was claimed is known to the endpoint beneath by the context of that call. Null: there is no
-// room, or nothing was claimed.
-Message *Endpoint::place_of(const sdk::RecvRequest &request) {
-  if (!takes_claimed(request.flags)) return take(receives_, request);
-  Message *claimed = nullptr;
-  receives_.visit([&](Message &message) {
-    if (message.busy && message.has_claimed && message.context == request.context)
-      claimed = &message;
-  });
-  if (claimed != nullptr) std::copy_n(request.iov, request.count, claimed->iov);
-  return claimed;
-}
-
 ssize_t Endpoint::start(const sdk::SendRequest &request) {
   if (tx_.is_full()) return -FI_EAGAIN;
-  const fi_addr_t dest = name_of(av()->index_of(request.dest));
+  const fi_addr_t dest = names_->of(av()->index_of(request.dest));
   if (dest == FI_ADDR_NOTAVAIL || request.count > send_vectors_) return -FI_EINVAL;
   if (request.tagged && is_ours(request.tag)) return -FI_EINVAL;
-  Message *const message = take(sends_, request);
-  if (message == nullptr) return -FI_EAGAIN;
+  Message *const message = sends_.take();
+  if (message == nullptr) {
+    poll_beneath();  // an application that only injects never makes progress
+    return -FI_EAGAIN;
+  }
+  message->begin(request);
+  std::copy_n(request.iov, request.count, message->iov);
   message->flags = sdk::completion_flags(request);
   message->length = request.length;
   message->report = request.report;
@@ -241,75 +231,42 @@ ssize_t Endpoint::start(const sdk::SendRequest &request) {
   const fi_msg plain = untagged(msg);
   const ssize_t rc =
       request.tagged ? fi_tsendmsg(inner_, &msg, flags) : fi_sendmsg(inner_, &plain, flags);
-  if (rc != 0) give(sends_, *message);
+  if (rc != 0) end_send(*message);
   return rc;
 }
 
-// Whatever bits a receive ignores, it takes no message of a group.
 ssize_t Endpoint::start(const sdk::RecvRequest &request) {
-  if (request.flags & ~(FI_COMPLETION | FI_MORE | FI_MULTI_RECV | kLooks | sdk::kDeferred))
-    return -FI_EBADFLAGS;
-  const uint64_t multi = request.flags & FI_MULTI_RECV;
-  if (multi != 0 && !(caps() & FI_MULTI_RECV)) return -FI_EBADFLAGS;
-  if (request.count > receive_vectors_ || (request.count != 0 && request.iov == nullptr))
-    return -FI_EINVAL;
-  if (request.tagged && is_ours(request.tag & ~request.ignore)) return -FI_EINVAL;
-  fi_addr_t source = FI_ADDR_UNSPEC;
-  if ((caps() & FI_DIRECTED_RECV) && request.src != FI_ADDR_UNSPEC) {
-    source = name_of(av()->index_of(request.src));
-    if (source == FI_ADDR_NOTAVAIL) return -FI_EINVAL;
-  }
-  Message *const message = place_of(request);
-  if (message == nullptr) return takes_claimed(request.flags) ? -FI_EINVAL : -FI_EAGAIN;
-  const uint64_t looks = request.flags & kLooks;
-  const bool had_claimed = std::exchange(message->has_claimed, false);
-  message->looks = looks;
-  message->flags = sdk::completion_flags(request);
-  message->report = rx_.reports(request.flags);
-  void *none[sdk::kIovLimit] = {};  // the provider beneath wants no descriptors
-  const fi_msg_tagged msg{.msg_iov = message->iov,
-                          .desc = none,
-                          .iov_count = request.count,
-                          .addr = source,
-                          .tag = request.tag & ~kOurTags,
-                          .ignore = request.ignore & ~kOurTags,
-                          .context = static_cast<Posted *>(message)};
-  const fi_msg plain = untagged(msg);
-  message->is_multi = multi != 0;
-  multi_receives_ += message->is_multi;
-  const uint64_t flags = FI_COMPLETION | looks | multi;
-  const ssize_t rc =
-      request.tagged ? fi_trecvmsg(inner_, &msg, flags) : fi_recvmsg(inner_, &plain, flags);
-  if (rc != 0 && had_claimed)
-    message->has_claimed = true;
-  else if (rc != 0)
-    end_receive(*message);
+  if (shared_ != nullptr) return -FI_EOPNOTSUPP;
+  const ssize_t rc = own_receives_.post(inner_, *names_, caps(), request);
+  if (rc == -FI_EAGAIN) poll_beneath();
   return rc;
 }
 
 ssize_t Endpoint::cancel(void *context) {
-  if (context == nullptr) return -FI_ENOENT;
-  const ssize_t rc = cancel_posted(context);
-  return rc != -FI_ENOENT ? rc : cancel_deferred(context);
+  if (shared_ == nullptr) {
+    const sdk::Guard guard(lock());
+    const ssize_t rc = own_receives_.cancel(inner_, context);
+    if (rc != -FI_ENOENT) return rc;
+  }
+  return cancel_deferred(context);
 }
 
-ssize_t Endpoint::cancel_posted(const void *context) {
-  const sdk::Guard guard(lock());
-  ssize_t rc = -FI_ENOENT;
-  receives_.visit([&](Message &message) {
-    if (rc != -FI_ENOENT || !message.busy) return;
-    const void *const given =
-        message.flags & sdk::kDeferred
-            ? static_cast<const sdk::Deferred *>(message.context)->origin().context
-            : message.context;
-    if (given == context) rc = fi_cancel(&inner_->fid, static_cast<Posted *>(&message));
-  });
-  return rc;
+Receives &Endpoint::receives() {
+  return shared_ != nullptr ? shared_->receives() : own_receives_;
 }
 
-ssize_t Endpoint::left(const sdk::Pool<Message> &pool) {
+fid_ep *Endpoint::receives_beneath() const {
+  return shared_ != nullptr ? shared_->beneath() : inner_;
+}
+
+ssize_t Endpoint::tx_size_left() {
   const sdk::Guard guard(lock());
-  return enabled() ? ssize_t(pool.limit() - pool.in_use()) : -FI_EOPBADSTATE;
+  return enabled() ? ssize_t(sends_.limit() - sends_.in_use()) : -FI_EOPBADSTATE;
+}
+
+ssize_t Endpoint::rx_size_left() {
+  const sdk::Guard guard(lock());
+  return enabled() ? ssize_t(receives().left()) : -FI_EOPBADSTATE;
 }
 
 // ---- the queue beneath ----
@@ -341,6 +298,11 @@ void Endpoint::poll_beneath() {
   read_beneath([] { return true; });
 }
 
+void Endpoint::poll_all_beneath() {
+  if (shared_ != nullptr) return shared_->poll_beneath();
+  poll_beneath();
+}
+
 bool Endpoint::may_wait() {
   if (wait_.changed()) domain_.engine().rewatch(*this);
   struct fid *fids[] = {&queue_.cq->fid};
@@ -349,28 +311,34 @@ bool Endpoint::may_wait() {
 
 void Endpoint::on_done(const fi_cq_tagged_entry &entry, fi_addr_t source) {
   if (entry.op_context == nullptr)
-    return rx_.report_remote_write(entry.len, entry.data, reported(source),
+    return rx_.report_remote_write(entry.len, entry.data, names_->reported(source),
                                    (entry.flags & FI_ATOMIC) != 0);
   Posted &posted = *static_cast<Posted *>(entry.op_context);
-  if (posted.kind >= Posted::kFlight)
-    return collectives_.on_done(static_cast<Wire &>(posted), 0, entry.len);
+  if (posted.kind >= Posted::kFlight) return on_wire(static_cast<Wire &>(posted), 0, entry.len);
   if (posted.kind == Posted::kAccess) return end_access(static_cast<Access &>(posted), 0);
   Message &message = static_cast<Message &>(posted);
   if (message.flags & FI_SEND) {
     tx_.succeed(message.context, message.flags, message.length, message.report);
-    return give(sends_, message);
+    return end_send(message);
   }
   report_receive(message, entry, source);
 }
 
-void Endpoint::end_receive(Message &message) {
-  multi_receives_ -= message.is_multi;
-  give(receives_, message);
+// A receive that is shared may have ended here, and be another endpoint's. Packets are for those that
+// get them.
+void Endpoint::on_wire(Wire &wire, int err, size_t length) {
+  if (shared_ != nullptr && wire.receives()) shared_->ended();
+  const bool is_others = wire.kind != Posted::kPacketIn && wire.owner != &collectives_;
+  if (!is_others) return collectives_.on_done(wire, err, length);
+  Collectives &others = *wire.owner;
+  others.on_done(wire, err, length);
+  others.on_polled();
 }
 
 // Of deferred work, those that it names (deferred.h).
 Endpoint::Told Endpoint::told_of(Message &message) {
-  if (!(message.flags & sdk::kDeferred)) return {message.context, rx_.cntr, message.report};
+  if (!(message.flags & sdk::kDeferred))
+    return {message.context, rx_.cntr, rx_.reports(message.report ? FI_COMPLETION : 0)};
   const sdk::Deferred::Origin work = sdk::DeferredQueue::end(message.context);
   message.flags &= ~sdk::kDeferred;
   return {work.context, work.completion, work.report};
@@ -391,13 +359,13 @@ void Endpoint::report_receive(Message &message, const fi_cq_tagged_entry &entry,
                   .buf = entry.buf,
                   .data = entry.data,
                   .tag = entry.tag,
-                  .src_addr = reported(source)});
+                  .src_addr = names_->reported(source)});
   if (message.is_multi) {
-    if (entry.flags & FI_MULTI_RECV) end_receive(message);
+    if (entry.flags & FI_MULTI_RECV) message.home->end(message);
     return;
   }
-  message.has_claimed = (message.looks & kLooks) == (FI_PEEK | FI_CLAIM);
-  if (!message.has_claimed) end_receive(message);
+  message.has_claimed = message.looks == (FI_PEEK | FI_CLAIM);
+  if (!message.has_claimed) message.home->end(message);
 }
 
 bool Endpoint::on_error() {
@@ -406,7 +374,7 @@ bool Endpoint::on_error() {
   if (entry.op_context == nullptr) return true;
   Posted &posted = *static_cast<Posted *>(entry.op_context);
   if (posted.kind >= Posted::kFlight)
-    collectives_.on_done(static_cast<Wire &>(posted), entry.err, entry.len);
+    on_wire(static_cast<Wire &>(posted), entry.err, entry.len);
   else if (posted.kind == Posted::kAccess)
     end_access(static_cast<Access &>(posted), entry.err);
   else
@@ -421,7 +389,7 @@ void Endpoint::fail_message(Message &message, const fi_cq_err_entry &entry) {
                 .tag = message.tag,
                 .report = message.report,
                 .err = entry.err});
-    return give(sends_, message);
+    return end_send(message);
   }
   const Told told = told_of(message);
   // FI_SOURCE_ERR: received, from somebody who is not in the address vector.
@@ -445,10 +413,8 @@ void Endpoint::fail_message(Message &message, const fi_cq_err_entry &entry) {
                         .err_data = stranger});
   // One message of a multi-receive may fail, and the receive go on.
   if (!message.is_multi || (entry.flags & FI_MULTI_RECV) || entry.err == FI_ECANCELED)
-    end_receive(message);
+    message.home->end(message);
 }
-
-// ---- peers: the vector beneath gets those that messages are sent to ----
 
 Result<sdk::Address> Endpoint::own_address() const {
   char bytes[128];
@@ -456,43 +422,6 @@ Result<sdk::Address> Endpoint::own_address() const {
   if (const int rc = fi_getname(&inner_->fid, bytes, &length); rc != 0)
     return fail(-rc, "the endpoint beneath has no name");
   return sdk::read_address(domain_.inner_info().addr_format, bytes, length);
-}
-
-fi_addr_t Endpoint::name_of(uint32_t index) {
-  if (index < names_.size() && names_[index].address != FI_ADDR_NOTAVAIL)
-    return names_[index].address;
-  const auto address = av()->address(index);
-  char bytes[128];
-  size_t length = sizeof bytes;
-  const uint32_t format = domain_.inner_info().addr_format;
-  if (!address || sdk::write_address(*address, format, bytes, &length) != 0)
-    return FI_ADDR_NOTAVAIL;
-  if (index >= names_.size()) names_.resize(index + 1);
-  Name &name = names_[index];
-  if (fi_av_insert(peers_, bytes, 1, &name.address, 0, nullptr) != 1)
-    name.address = FI_ADDR_NOTAVAIL;
-  else if (caps() & FI_SOURCE)
-    indices_.try_emplace(name.address, index);
-  return name.address;
-}
-
-// Inserted more than once, a peer is known by the first index.
-fi_addr_t Endpoint::reported(fi_addr_t source) const {
-  const auto found = indices_.find(source);
-  return found != indices_.end() ? av()->reported(found->second) : FI_ADDR_NOTAVAIL;
-}
-
-fi_addr_t Endpoint::name_for_groups(uint32_t index) {
-  const fi_addr_t name = name_of(index);
-  if (name != FI_ADDR_NOTAVAIL) names_[index].is_kept = true;
-  return name;
-}
-
-void Endpoint::on_av_removed(uint32_t index) {
-  if (index >= names_.size() || names_[index].address == FI_ADDR_NOTAVAIL) return;
-  indices_.erase(names_[index].address);
-  if (!names_[index].is_kept) fi_av_remove(peers_, &names_[index].address, 1, 0);
-  names_[index] = {};
 }
 
 }  // namespace weft::coll

@@ -19,20 +19,22 @@
 #include <weft/sdk/transfer.h>
 
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
 #include "plugins/coll/collectives.h"
 #include "plugins/coll/domain.h"
+#include "plugins/coll/names.h"
 #include "plugins/coll/posted.h"
+#include "plugins/coll/receives.h"
 
 namespace weft::coll {
+
+class SharedReceives;
 
 class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
                        public sdk::EndpointCore,
                        public sdk::TransferOps<Endpoint>,
                        public sdk::CollectiveOps<Endpoint>,
-                       private sdk::AvUser,
                        private sdk::Poller {
  public:
   static constexpr uint64_t kSendFlags =
@@ -47,10 +49,14 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   fid_ep *beneath() const { return inner_; }
   size_t inject_beneath() const { return inject_beneath_; }
   const sdk::Hmem *hmem() const { return domain_.hmem(); }
+  // Where receives are posted beneath; the context that they are shared by, or null.
+  fid_ep *receives_beneath() const;
+  SharedReceives *shared_receives() const { return shared_; }
   void poll_beneath();
+  void poll_all_beneath();  // of all that share
   Result<sdk::Address> own_address() const;
   // The name of a peer beneath, which stays while the endpoint is there.
-  fi_addr_t name_for_groups(uint32_t index);
+  fi_addr_t name_for_groups(uint32_t index) { return names_->keep(index); }
 
   // ---- for TransferOps, with the lock of the domain held ----
   ssize_t start(const sdk::SendRequest &request);
@@ -75,8 +81,8 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
     return get_limit(level, name, value, length);
   }
   int setopt(int level, int name, const void *value, size_t length);
-  ssize_t tx_size_left() { return left(sends_); }
-  ssize_t rx_size_left() { return left(receives_); }
+  ssize_t tx_size_left();
+  ssize_t rx_size_left();
   // ---- fi_ops_atomic ----
   int atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count) {
     return fi_atomicvalid(inner_, datatype, op, count);
@@ -96,26 +102,19 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   sdk::Engine &engine() { return domain_.engine(); }
 
  private:
-  struct Name {
-    fi_addr_t address = FI_ADDR_NOTAVAIL;
-    bool is_kept = false;  // groups use it
-  };
-
   Result<void> open_inner(const fi_info &info);
   Result<void> enable();
-  template <class Request>
-  Message *take(sdk::Pool<Message> &pool, const Request &request);
-  static void give(sdk::Pool<Message> &pool, Message &message) {
+  int bind_shared(struct fid *fid, uint64_t flags);
+  void end_send(Message &message) {
     message.busy = false;
-    pool.give(&message);
+    sends_.give(&message);
   }
-  ssize_t left(const sdk::Pool<Message> &pool);
-  Message *place_of(const sdk::RecvRequest &request);
+  Receives &receives();
+  void on_wire(Wire &wire, int err, size_t length);
   void report_receive(Message &message, const fi_cq_tagged_entry &entry, fi_addr_t source);
-  bool may_read() const {
-    return (multi_receives_ == 0 && !(caps() & FI_REMOTE_WRITE)) || !rx_.is_full();
+  bool may_read() {
+    return (!receives().has_multi() && !(caps() & FI_REMOTE_WRITE)) || !rx_.is_full();
   }
-  void end_receive(Message &message);
   // Who gets to know of the end of a receive.
   struct Told {
     void *context;
@@ -123,7 +122,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
     bool report;
   };
   Told told_of(Message &message);
-  ssize_t cancel_posted(const void *context);
 
   // accesses.cc
   template <class Request, class Call>
@@ -142,26 +140,20 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   bool on_error();
   void fail_message(Message &message, const fi_cq_err_entry &entry);
 
-  fi_addr_t name_of(uint32_t index);
-  fi_addr_t reported(fi_addr_t source) const;
-  // sdk::AvUser
-  void on_av_removed(uint32_t index) override;
-  void on_av_inserted(uint32_t index, const sdk::Address &) override { name_of(index); }
-
   Domain &domain_;
   sdk::TxContext tx_;
   sdk::RxContext rx_;
-  const size_t send_vectors_, receive_vectors_, remote_vectors_, inject_beneath_;
-  sdk::Pool<Message> sends_, receives_;
+  const size_t send_vectors_, remote_vectors_, inject_beneath_;
+  sdk::Pool<Message> sends_;
+  Receives own_receives_;
+  SharedReceives *shared_ = nullptr;
   sdk::Pool<Access> accesses_;
   fid_ep *inner_ = nullptr;
   sdk::InnerQueue queue_;
-  fid_av *peers_ = nullptr;
+  std::unique_ptr<Names> own_names_;
+  Names *names_ = nullptr;  // its own, or those of the shared receives
+  bool names_bound_ = false;
   fid_cntr *remote_write_ = nullptr, *remote_read_ = nullptr;  // of peers' accesses
-  std::vector<Name> names_;  // in peers_, by index of the application's vector
-  // FI_SOURCE: the way back. All entries are in peers_ then.
-  std::unordered_map<fi_addr_t, uint32_t> indices_;
-  size_t multi_receives_ = 0;
   sdk::InnerWait wait_;
   Collectives collectives_;
 };

@@ -6,6 +6,7 @@
 
 #include "plugins/coll/collectives.h"
 #include "plugins/coll/endpoint.h"
+#include "plugins/coll/shared_receives.h"
 
 namespace weft::coll {
 namespace {
@@ -21,6 +22,15 @@ Failure failure_of(int err) {
     default:
       return Failure::kGone;
   }
+}
+
+fi_msg_tagged message_of(Wire &wire, void **desc) {
+  return {.msg_iov = &wire.iov,
+          .desc = desc,
+          .iov_count = 1,
+          .addr = wire.peer,
+          .tag = wire.kind == Wire::kFlight ? wire.flight->tag : kPacketTag,
+          .context = static_cast<Posted *>(&wire)};
 }
 
 // Also a message of no bytes has a place.
@@ -39,6 +49,7 @@ Wire &Collectives::take(Wire::Kind kind) {
   Wire &wire = *free_.back();
   free_.pop_back();
   wire.kind = kind;
+  wire.owner = this;
   return wire;
 }
 
@@ -71,17 +82,20 @@ void Collectives::submit(Wire &wire) {
 }
 
 ssize_t Collectives::try_post(Wire &wire) {
-  void *desc = nullptr;
-  fi_msg_tagged msg{.msg_iov = &wire.iov,
-                    .desc = &desc,
-                    .iov_count = 1,
-                    .addr = wire.peer,
-                    .tag = wire.kind == Wire::kFlight ? wire.flight->tag : kPacketTag,
-                    .context = static_cast<Posted *>(&wire)};
   const bool sends =
       wire.kind == Wire::kPacketOut || (wire.flight != nullptr && wire.flight->sends);
-  return sends ? fi_tsendmsg(endpoint_.beneath(), &msg, FI_COMPLETION)
-               : fi_trecvmsg(endpoint_.beneath(), &msg, FI_COMPLETION);
+  if (SharedReceives *const shared = endpoint_.shared_receives(); !sends && shared != nullptr)
+    return shared->receive(wire);
+  if (!sends) return receive(endpoint_.beneath(), wire);
+  void *desc = nullptr;
+  const fi_msg_tagged msg = message_of(wire, &desc);
+  return fi_tsendmsg(endpoint_.beneath(), &msg, FI_COMPLETION);
+}
+
+ssize_t Collectives::receive(fid_ep *beneath, Wire &wire) {
+  void *desc = nullptr;
+  const fi_msg_tagged msg = message_of(wire, &desc);
+  return fi_trecvmsg(beneath, &msg, FI_COMPLETION);
 }
 
 void Collectives::cancel(Flight &flight) {
@@ -89,7 +103,7 @@ void Collectives::cancel(Flight &flight) {
   if (std::erase(waiting_, &wire) != 0)
     lost_.push_back({&wire, FI_ECANCELED});
   else
-    fi_cancel(&endpoint_.beneath()->fid, static_cast<Posted *>(&wire));
+    fi_cancel(&endpoint_.receives_beneath()->fid, static_cast<Posted *>(&wire));
 }
 
 void Collectives::tell(Group &group, uint32_t rank, const Packet &packet) {
@@ -106,6 +120,7 @@ void Collectives::tell(Group &group, uint32_t rank, const Packet &packet) {
 void Collectives::open_packets() {
   if (has_packets_) return;
   has_packets_ = true;
+  if (SharedReceives *const shared = endpoint_.shared_receives()) return shared->open_packets();
   for (size_t i = 0; i < kPackets; ++i) {
     Wire &wire = take(Wire::kPacketIn);
     wire.iov = {wire.bytes.data(), wire.bytes.size()};
@@ -123,11 +138,7 @@ void Collectives::on_done(Wire &wire, int err, size_t length) {
       return flight.operation->group->on_done(now, flight, failure_of(err), length);
     }
     case Wire::kPacketIn:
-      if (err == 0)
-        if (const auto packet = Packet::parse({wire.bytes.data(), std::min(length, Packet::kSize)}))
-          groups_.on_packet(now, *packet);
-      if (err == FI_ECANCELED) return give(wire);
-      return submit(wire);
+      return on_packet(wire, err, length);
     default: {
       const uint32_t number = wire.number, rank = wire.rank;
       give(wire);
@@ -137,7 +148,18 @@ void Collectives::on_done(Wire &wire, int err, size_t length) {
   }
 }
 
+// It came to this endpoint, whoever else shares the receive.
+void Collectives::on_packet(Wire &wire, int err, size_t length) {
+  if (err == 0)
+    if (const auto packet = Packet::parse({wire.bytes.data(), std::min(length, Packet::kSize)}))
+      groups_.on_packet(sdk::now_ns(), *packet);
+  if (wire.owner == nullptr) return endpoint_.shared_receives()->repost(wire);
+  if (err == FI_ECANCELED) return give(wire);
+  submit(wire);
+}
+
 void Collectives::on_polled() {
+  if (SharedReceives *const shared = endpoint_.shared_receives()) shared->post_packets();
   while (!waiting_.empty()) {
     Wire &wire = *waiting_.front();
     const ssize_t rc = try_post(wire);

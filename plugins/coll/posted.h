@@ -12,6 +12,7 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
 #include <sys/uio.h>
 #include <weft/sdk/iov.h>
 
@@ -21,6 +22,18 @@
 #include "plugins/coll/group/operation.h"
 
 namespace weft::coll {
+
+class Collectives;
+class Receives;
+
+inline fi_msg untagged(const fi_msg_tagged &msg) {
+  return {.msg_iov = msg.msg_iov,
+          .desc = msg.desc,
+          .iov_count = msg.iov_count,
+          .addr = msg.addr,
+          .context = msg.context,
+          .data = msg.data};
+}
 
 struct Posted {
   enum Kind : uint8_t { kMessage, kAccess, kFlight, kPacketIn, kPacketOut };
@@ -34,10 +47,21 @@ struct Message : Posted {
   void *context = nullptr;
   uint64_t flags = 0;  // of the completion
   uint64_t length = 0, tag = 0;
-  uint64_t looks = 0;  // FI_PEEK, FI_CLAIM, FI_DISCARD
-  bool report = false, busy = false;
-  bool is_multi = false;     // FI_MULTI_RECV: it takes several messages
-  bool has_claimed = false;  // a message, which the next receive with its context gets
+  uint64_t looks = 0;                 // FI_PEEK, FI_CLAIM, FI_DISCARD
+  bool report = false, busy = false;  // `report` of a receive: the call wants it (FI_COMPLETION)
+  bool is_multi = false;              // FI_MULTI_RECV: it takes several messages
+  bool has_claimed = false;           // a message, which the next receive with its context gets
+  Receives *home = nullptr;           // of a receive
+
+  template <class Request>
+  void begin(const Request &request) {
+    kind = kMessage;
+    context = request.context;
+    tag = request.tag;
+    busy = true;
+    looks = 0;
+    has_claimed = is_multi = false;
+  }
 };
 
 // A remote access or an atomic operation of the application. The vectors stay for as long as the
@@ -59,11 +83,14 @@ struct Access : Posted {
 };
 
 struct Wire : Posted {
-  Flight *flight = nullptr;  // kFlight
+  Collectives *owner = nullptr;  // null: a shared receive context
+  Flight *flight = nullptr;      // kFlight
   iovec iov = {};
   uint64_t peer = 0;              // the name beneath
   uint32_t number = 0, rank = 0;  // kPacketOut: whose, and to whom
   Packet::Bytes bytes = {};
+
+  bool receives() const { return kind == kPacketIn || (kind == kFlight && !flight->sends); }
 };
 
 }  // namespace weft::coll

@@ -72,6 +72,11 @@ int registration_bits(int mr_mode) {
   return mr_mode & kRegistration;
 }
 
+uint64_t receive_caps_over(const fi_info &info) {
+  const uint64_t groups = info.caps & FI_COLLECTIVE;
+  return (kReceiveCaps & ~uint64_t(FI_COLLECTIVE)) | kPassedOfReceives | groups;
+}
+
 Result<std::unique_ptr<CollLayer>> CollLayer::create(const weft_instance *instance,
                                                      sdk::Inner inner) {
   const sdk::Params<CollLayer> params(instance);
@@ -120,7 +125,7 @@ void CollLayer::offer_domain(fi_domain_attr &domain, const sdk::GetinfoQuery &qu
   domain.mr_key_size = beneath.mr_key_size;
   domain.mr_iov_limit = beneath.mr_iov_limit;
   domain.mr_cnt = beneath.mr_cnt;
-  domain.max_ep_srx_ctx = 0;
+  domain.max_ep_srx_ctx = std::min(beneath.max_ep_srx_ctx, kManyShared);
 }
 
 void CollLayer::offer(fi_info &entry, const sdk::GetinfoQuery &query) const {
@@ -148,6 +153,12 @@ void CollLayer::offer(fi_info &entry, const sdk::GetinfoQuery &query) const {
   offer_domain(*entry.domain_attr, query);
   entry.domain_attr->max_ep_stx_ctx = kManyShared;
   entry.domain_attr->caps = where | FI_AV_USER_ID | FI_PEER;
+  // Receives of an owner cannot be imported: it is either of the two.
+  if (asked_caps(query.hints) & FI_PEER)
+    entry.domain_attr->max_ep_srx_ctx = 0;
+  else if (query.hints != nullptr && sdk::wants_shared_receive(*query.hints))
+    for (uint64_t *caps : {&entry.caps, &entry.rx_attr->caps, &entry.domain_attr->caps})
+      *caps &= ~uint64_t(FI_PEER);
   entry.fabric_attr->api_version = query.api_version;
 }
 

@@ -26,6 +26,9 @@ namespace weft::coll {
 // for some of it.
 int registration_bits(int mr_mode);
 
+// What of receives an application may ask for in a domain that was opened with `info`.
+uint64_t receive_caps_over(const fi_info &info);
+
 class CollLayer {
  public:
   static constexpr sdk::UnitInfo info{.name = "coll",

@@ -28,8 +28,17 @@ inline Options options_of_coll() {
 }
 
 struct Team {
-  explicit Team(size_t members, const Options &options = options_of_coll())
-      : net(members, options), groups(members) {
+  // The first ones share their receives (fi_srx_context) and their domain.
+  explicit Team(size_t members, const Options &options = options_of_coll(), size_t sharing = 0)
+      : net(0), groups(members) {
+    Options shared = options;
+    shared.shared_receive = sharing != 0;
+    for (size_t i = 0; i < members; ++i) {
+      const bool is_another = i != 0 && i < sharing;
+      net.add(
+          i < sharing ? shared : options, is_another ? open_events : [](Node &) {},
+          is_another ? &net[0] : nullptr);
+    }
     for (size_t i = 0; i < members; ++i) join(i, members);
     for (size_t i = 0; i < members; ++i) {
       fi_eq_entry entry{};
@@ -38,6 +47,11 @@ struct Team {
           net.until([&] { return fi_eq_read(net[i].eq, &event, &entry, sizeof entry, 0) > 0; }));
       EXPECT_EQ(event, uint32_t(FI_JOIN_COMPLETE));
     }
+  }
+  static void open_events(Node &node) {
+    fi_eq_attr attr{};
+    must(fi_eq_open(node.fabric, &attr, node.eq.out(), nullptr));
+    must(fi_ep_bind(node.ep, node.eq.fid(), 0));
   }
   void join(size_t i, size_t members) {
     fi_av_set_attr attr{};

@@ -138,7 +138,8 @@ void Group::post(Operation &operation, Flight &flight, const Transfer &transfer)
   flight.bytes = transfer.slice.bytes != 0 ? operation.bytes_of(transfer.slice) : nullptr;
   flight.length = transfer.slice.bytes;
   if (operation.is_join)
-    flight.tag = join_tag(place_.membership, transfer.label);
+    flight.tag =
+        join_tag(place_.membership, transfer.sends ? transfer.peer : rank(), transfer.label);
   else
     flight.tag = data_tag(transfer.sends ? numbers_[transfer.peer] : number_, operation.sequence,
                           transfer.label);

@@ -21,15 +21,21 @@ uint64_t Groups::Membership::value() const {
   return hash ^ hash >> 32;
 }
 
-Group *Groups::join(uint64_t now, GroupPlace place) {
-  if (groups_.size() >= kNumbers / 2) return nullptr;
-  // A number is used again as late as can be: messages for the group that had it may be under way.
+// A number is used again as late as can be: messages for the group that had it may be under way.
+uint32_t Numbers::take() {
+  if (used_.size() >= kNumbers / 2) return 0;
   do last_ = last_ % (kNumbers - 1) + 1;
-  while (groups_.contains(last_));
-  auto group = std::make_unique<Group>(last_, std::move(place), limits_, choice_, carrier_);
-  Group &own = *groups_.emplace(last_, std::move(group)).first->second;
-  const bool waits = std::ranges::any_of(joins_, [&](uint32_t number) {
-    return groups_.at(number)->place().membership == own.place().membership;
+  while (!used_.insert(last_).second);
+  return last_;
+}
+
+Group *Groups::join(uint64_t now, GroupPlace place) {
+  const uint32_t number = numbers_->take();
+  if (number == 0) return nullptr;
+  auto group = std::make_unique<Group>(number, std::move(place), limits_, choice_, carrier_);
+  Group &own = *groups_.emplace(number, std::move(group)).first->second;
+  const bool waits = std::ranges::any_of(joins_, [&](uint32_t other) {
+    return groups_.at(other)->place().membership == own.place().membership;
   });
   joins_.push_back(own.number());
   if (!waits) begin(now, own);
@@ -76,6 +82,7 @@ void Groups::on_idle(uint64_t now, Group &group) {
 void Groups::forget(Group &group) {
   const auto found = groups_.find(group.number());
   if (found == groups_.end()) return;
+  numbers_->give(group.number());
   left_members_ += group.size();
   left_.push_back(std::move(found->second));
   groups_.erase(found);

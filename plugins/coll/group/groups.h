@@ -19,10 +19,22 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "plugins/coll/group/group.h"
 
 namespace weft::coll {
+
+// The numbers of groups at one endpoint, or at those that share their receives.
+class Numbers {
+ public:
+  uint32_t take();  // 0: too many are in use
+  void give(uint32_t number) { used_.erase(number); }
+
+ private:
+  uint32_t last_ = 0;
+  std::set<uint32_t> used_;
+};
 
 class Groups {
  public:
@@ -33,6 +45,8 @@ class Groups {
 
   Groups(const GroupLimits &limits, const Choice &choice, Carrier &carrier)
       : limits_(limits), choice_(choice), carrier_(carrier) {}
+  // Before the first group.
+  void share(Numbers &numbers) { numbers_ = &numbers; }
 
   Group *join(uint64_t now, GroupPlace place);  // null: there are too many
   // The carrier has heard that a group has joined, or has failed to (Ended::is_join).
@@ -70,7 +84,8 @@ class Groups {
   const GroupLimits limits_;
   const Choice &choice_;
   Carrier &carrier_;
-  uint32_t last_ = 0;
+  Numbers own_numbers_;
+  Numbers *numbers_ = &own_numbers_;
   std::map<uint32_t, std::unique_ptr<Group>> groups_;
   std::deque<uint32_t> joins_;  // in the order of the calls, until they have ended
   std::deque<Early> early_;

@@ -8,10 +8,10 @@
 // A tag has 64 bits, of which the highest one keeps ours apart from the application's:
 //
 //   data      1, kind, the group's number at the receiver (17), sequence (16), label (28)
-//   joining   1, kind, a part of the membership (53), label (8)
+//   joining   1, kind, a part of the membership and of the receiver's rank in it (53), label (8)
 //   packets   1, kind
 //
-// A packet is 48 bytes, little-endian. Not for how it is sent.
+// So endpoints that share receives know their messages apart. A packet is 48 bytes, little-endian. Not for how it is sent.
 #ifndef WEFT_PLUGINS_COLL_GROUP_PACKET_H
 #define WEFT_PLUGINS_COLL_GROUP_PACKET_H
 
@@ -33,8 +33,9 @@ constexpr uint64_t data_tag(uint32_t number, uint64_t sequence, uint32_t label) 
   return kOurTags | uint64_t{1} << 61 | uint64_t{number & (kNumbers - 1)} << 44 |
          (sequence & 0xffff) << 28 | (label & 0xfffffff);
 }
-constexpr uint64_t join_tag(uint64_t membership, uint32_t label) {
-  return kOurTags | uint64_t{2} << 61 | membership >> 11 << 8 | (label & 0xff);
+constexpr uint64_t join_tag(uint64_t membership, uint32_t to_rank, uint32_t label) {
+  const uint64_t place = membership ^ to_rank * UINT64_C(0x9e3779b97f4a7c15);
+  return kOurTags | uint64_t{2} << 61 | place >> 11 << 8 | (label & 0xff);
 }
 inline constexpr uint64_t kPacketTag = kOurTags | uint64_t{3} << 61;
 
