@@ -288,7 +288,7 @@ void BufferedReceives::complete(Receive &r, const Message &m, size_t received, i
     const size_t room = r.length;
     void *const context = r.context;
     queues_.receives.give(&r);
-    return report_claim(context, m, flags, room, received, err);
+    return report_claim(context, m, receiver_.name(m.source), flags, room, received, err);
   }
   Notice &n = *static_cast<Notice *>(r.context);
   (n.tagged ? queues_.receives : queues_.parts).give(&r);
@@ -374,6 +374,7 @@ void BufferedReceives::tell(Notice &n) {
   n.context = {n.tagged ? nullptr : ep_, n.user};
   if (receiver_.cntr != nullptr) receiver_.cntr->add_events(1, n.here);
   const Message &m = n.message;
+  n.source = receiver_.name(m.source);
   const uint64_t flags = flags_of(m) | (n.rest != nullptr ? FI_MORE : 0);
   if (receiver_.settings_.source_err && m.source >= Matcher::kFirstUnnamed) {
     receiver_.cq->push_error({.context = &n.context,
@@ -394,14 +395,16 @@ void BufferedReceives::tell(Notice &n) {
                       .buf = n.bytes.get(),
                       .data = m.data,
                       .tag = m.tag,
-                      .src_addr = receiver_.name(m.source)});
+                      .src_addr = n.source});
 }
 
 // A sender without an address got one, or lost it: tags that were posted for it may take what came.
+// What was told of as a whole is not with the protocol any more, so its source may be another's now.
 void BufferedReceives::rename(uint32_t from, uint32_t to) {
   for (const Chunk &chunk : chunks_)
     for (size_t i = 0; i < chunk.count; ++i)
-      if (Notice &n = chunk.notices[i]; n.used && n.message.source == from) n.message.source = to;
+      if (Notice &n = chunk.notices[i]; n.used && !n.told && n.message.source == from)
+        n.message.source = to;
   const auto say = [from, to](Unexpected &u) {
     if (u.source == from) u.source = u.message.source = to;
   };
@@ -538,8 +541,9 @@ ssize_t BufferedReceives::claim(Notice &n, const RecvRequest &q) {
     if (received != 0 && !hmem_scatter(devices_, q.iov, q.count, 0, n.bytes.get(), received))
       err = FI_EIO;
   }
+  const fi_addr_t source = n.source;
   give(n);
-  report_claim(context, m, q.flags, room, received, err);
+  report_claim(context, m, source, q.flags, room, received, err);
   return 0;
 }
 
@@ -550,8 +554,8 @@ void BufferedReceives::discard(Notice &n) {
   if (rest != nullptr) receiver_.sink_->discard(*rest);
 }
 
-void BufferedReceives::report_claim(void *context, const Message &m, uint64_t flags, size_t room,
-                                    size_t received, int err) {
+void BufferedReceives::report_claim(void *context, const Message &m, fi_addr_t source,
+                                    uint64_t flags, size_t room, size_t received, int err) {
   if (err == 0 && m.length > room) err = FI_ETRUNC;
   if (receiver_.cntr != nullptr) {
     if (err == 0) {
@@ -572,14 +576,14 @@ void BufferedReceives::report_claim(void *context, const Message &m, uint64_t fl
          .olen = err == FI_ETRUNC && m.length > room ? size_t(m.length - room) : 0,
          .err = err,
          .prov_errno = err,
-         .src_addr = receiver_.name(m.source)});
+         .src_addr = source});
   } else if (receiver_.reports(flags)) {
     receiver_.cq->push({.context = context,
                         .flags = about,
                         .len = received,
                         .data = m.data,
                         .tag = m.tag,
-                        .src_addr = receiver_.name(m.source)});
+                        .src_addr = source});
   }
 }
 

@@ -75,7 +75,8 @@ class BufferedReceives final : private Handler {
     bool ready = false;  // to be told, behind others of its source
     int err = 0;         // the rest will not come
     Message message;
-    void *user = nullptr;  // the context of the tag
+    fi_addr_t source = FI_ADDR_NOTAVAIL;  // that was told
+    void *user = nullptr;                 // the context of the tag
     Unexpected *rest = nullptr;
     size_t here = 0;  // bytes of the message at `bytes`
     size_t room = 0;
@@ -118,8 +119,8 @@ class BufferedReceives final : private Handler {
   ssize_t settle(const RecvRequest &request);
   ssize_t claim(Notice &notice, const RecvRequest &request);
   void discard(Notice &notice);
-  void report_claim(void *context, const Message &message, uint64_t flags, size_t room,
-                    size_t received, int err);
+  void report_claim(void *context, const Message &message, fi_addr_t source, uint64_t flags,
+                    size_t room, size_t received, int err);
   void on_event(uint32_t) override {}
   void on_flush() override { retry(); }
 

@@ -206,6 +206,18 @@ TEST_F(ReceiverBuffered, AMessageOfAStrangerMeetsItsTagWhenItGetsAName) {
   EXPECT_EQ(told.src, 2u);
 }
 
+// Its number as a sender without a name may be another's by then.
+TEST_F(ReceiverBuffered, AClaimNamesTheSenderThatItsNoticeNamed) {
+  arrive(untagged(Matcher::kFirstUnnamed), "a");
+  const Entry told = entry();
+  {
+    Guard guard(domain.engine.lock());
+    receiver->rename_source(Matcher::kFirstUnnamed, 2);
+  }
+  ASSERT_EQ(settle(told, FI_CLAIM), 0);
+  EXPECT_EQ(entry().src, told.src);
+}
+
 TEST_F(ReceiverBuffered, PeekLooksAtWhatHasNoTag) {
   arrive(message(7), "a");
   ASSERT_EQ(look(7, 1, FI_PEEK), 0);
