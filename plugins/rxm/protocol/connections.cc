@@ -358,9 +358,7 @@ void Core::on_refused(Connection &c, int err, std::span<const uint8_t> data, boo
   // A rival does not retry, because it has its answer. Nor does a connection on which messages are
   // arriving already: they end with it.
   const bool later = hung_up || parse_reject(data) == RejectReason::kAlready;
-  bool receives = c.unfinished_.first != nullptr;
-  for (const RxMessage *m = c.messages_.first; m != nullptr; m = m->following)
-    receives = receives || !m->over;
+  const bool receives = c.unfinished_.first != nullptr || c.messages_.first != nullptr;
   if (later && c.rival_ == nullptr && !receives) {
     c.disputed_ = false;
     drop_controls(c);

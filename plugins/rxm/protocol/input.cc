@@ -302,7 +302,6 @@ int Core::read_first(RxMessage &m, void *to, size_t n) {
 
 // The connection of this message ended.
 void Core::lose(RxMessage &m, int err) {
-  if (m.over) return;  // lost with an earlier link; waits for its tokens
   if (m.peeks && m.tokens == 0) end_peek(m);
   if (m.discarded) return free_message(m);
   if (m.receive == nullptr) {
@@ -324,6 +323,7 @@ void Core::lose(RxMessage &m, int err) {
     return;
   }
   if (m.tokens != 0) {  // reads may still write to the receive's memory
+    unlist(m);
     m.over = true;
     if (m.err == 0) m.err = err;
     if (m.waits) {
