@@ -101,6 +101,12 @@ void Core::inherit(Connection &rival, Connection &old) {
   rename(old, kNoIndex, true);
   rival.shares_name_ = true;
   old.shares_name_ = false;
+  if (is_stranger(rival)) {
+    // The other may have said that it is a context, and is not: the owner of the address may have a
+    // name.
+    rival.place_ = old.place_;
+    if (const uint32_t its = upper_.index_of(rival.address_); its != kNoIndex) name(rival, its);
+  }
   adopt(rival);
   if (must_wait(rival)) hold(rival);
 }

@@ -76,13 +76,14 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
     ASSERT_EQ(core_->start(*op, known ? uint32_t(to - kPeer) : kNoIndex, &address), 0);
   }
   // A process asks for a connection. Returns the accepted link, or null.
-  Link *asked_by(uint16_t port, uint32_t process) {
+  Link *asked_by(uint16_t port, uint32_t process, uint8_t place = 0) {
     Request request;
     core_->on_request(request, address_of(1), address_of(5000),
                       encode(ConnectData{.port = port,
                                          .eager_limit = core_->settings().eager_limit,
                                          .receive_count = 64,
                                          .level = kLevel,
+                                         .place = place,
                                          .process = process}));
     return request.accepted ? newest() : nullptr;
   }
@@ -443,6 +444,20 @@ TEST(Rivals, AnImpostorThatGoesWhileThePeerIsAskedLeavesItsPlace) {
   e.closes(e.link(0));
   e.pass(kSecond);
   EXPECT_EQ(e.core().objects(), 0u);
+}
+
+TEST(Rivals, AnImpostorThatSaysThatItIsAContextTakesNoName) {
+  Endpoint e;
+  Link *impostor = e.asked_by(kPeer, kImpostor, 3);
+  ASSERT_NE(impostor, nullptr);
+  e.connected(*impostor);
+  EXPECT_EQ(impostor->owner->index(), kNoIndex);
+  EXPECT_EQ(e.asked_by(kPeer, kPeerProcess), nullptr);
+  e.pass(kSecond);
+  Link *owner = e.newest();
+  e.accepts(*owner, kPeerProcess);
+  EXPECT_EQ(impostor->owner, nullptr);
+  EXPECT_EQ(owner->owner->index(), 0u);
 }
 
 TEST(Rivals, RivalsDoNotRaiseTheLimitOnStrangers) {
