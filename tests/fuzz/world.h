@@ -125,6 +125,13 @@ class Memory {
     poison(data, block.size);
   }
   size_t lent() const { return lent_; }
+  // Whether it is in one of the buffers, be it lent or not.
+  bool owns(const void *at) const {
+    auto it = blocks_.upper_bound(static_cast<uint8_t *>(const_cast<void *>(at)));
+    if (it == blocks_.begin()) return false;
+    --it;
+    return size_t(static_cast<const uint8_t *>(at) - it->first) < it->second.size;
+  }
   size_t blocks() const { return blocks_.size(); }
   // Whether [at, at + length) lies in one buffer that is lent.
   bool holds(const void *at, size_t length) const {

@@ -4,7 +4,7 @@
 //
 // Example (statements):
 //    World world;
-//    Side endpoint(world, kEndpoint, Settings{});
+//    Side endpoint(world, kEndpoint, Settings{}, {});
 //    world.endpoint = &endpoint;
 //    const uint8_t bytes[] = {1, 2, 3, 4, 5, 6, 7, 8};
 //    fuzz::Input input(bytes, sizeof bytes);

@@ -10,6 +10,8 @@
 // * a successful receive has all bytes of its message, and no other memory is written;
 // * a saved message keeps the source of its sender;
 // * unexpected messages occupy no more memory than the limit;
+// * under FI_BUFFERED_RECV, of either of them or both, the application is told of each message once,
+//   in its order, and what it was told of stays until it claims or discards it;
 // * all messages between the endpoint and the honest peer arrive once, unchanged and in order;
 // * no memory, buffer or registration is left over.
 #include "plugins/rxm/protocol/fuzz/attacker.h"
@@ -36,6 +38,11 @@ class Play {
     settings_.owed_limit = 4096;
     settings_.connect_timeout_ns = 5'000'000'000;
     world_.low = (how & 8) != 0;
+    // A sender that writes cannot write twice, so nothing of its message is read ahead.
+    buffered_.limit = (how & 64) != 0 ? 1500 : 500;
+    buffered_.min = settings_.rendezvous_write ? 0 : (how & 128) != 0 ? 400 : 64;
+    buffered_.on = honest_is_buffered_ = (how & 48) == 32;
+    buffered_.on |= (how & 16) != 0;
     endpoint_ = start(kEndpoint);
     world_.endpoint = endpoint_.get();
     endpoint_->insert(kHonest, 0);
@@ -59,7 +66,9 @@ class Play {
   std::unique_ptr<Side> start(uint16_t port) {
     Settings settings = settings_;
     settings.process = ++processes_;
-    return std::make_unique<Side>(world_, port, settings);
+    Side::Buffered buffered = buffered_;
+    if (port == kHonest) buffered.on = honest_is_buffered_;
+    return std::make_unique<Side>(world_, port, settings, buffered);
   }
   // The endpoint and the honest peer exchange messages before the attack begins.
   void start_honest() {
@@ -75,8 +84,7 @@ class Play {
     settle();
   }
   // The honest peer dies; the next call starts it again at the same address. `silent`: its death is
-  // not reported to who is connected. While the endpoint connects it is: else the endpoint may take
-  // the dead link for that of the owner (Core::doubt), and end that of the next process.
+  // not reported.
   void restart_honest(bool silent) {
     if (honest_ == nullptr) return start_honest();
     std::vector<Link *> ends;
@@ -87,8 +95,8 @@ class Play {
     honest_.reset();
     endpoint_->restarted = true;
     endpoint_->promised = SIZE_MAX;
-    for (Link *link : ends)
-      if (!silent || link->other->owner->state() != State::kConnected) end_link(*link, false);
+    if (silent) return;
+    for (Link *link : ends) end_link(*link, false);
   }
   // A message between the endpoint and the honest peer, with its receive.
   void talk(Side &from, size_t length, uint8_t how) {
@@ -135,6 +143,17 @@ class Play {
     }
   }
 
+  // The applications claim or discard all that they were told of.
+  void settle_told() {
+    for (int i = 0; i < 1000; ++i) {
+      settle();
+      if (endpoint_->told() + honest_->told() == 0) return;
+      for (Side *side : {endpoint_.get(), honest_.get()})
+        while (side->settle_told(0, 5000, ++claims_ % 3 == 0, false)) {
+        }
+    }
+  }
+
   void act() {
     world_.now += 1000;
     const uint8_t what = input_.byte();
@@ -177,6 +196,15 @@ class Play {
         return attacker_.change_names();
       case 20:
         return attacker_.reach();
+      case 22: {
+        Side *side = (what & 32) != 0 ? honest_.get() : endpoint_.get();
+        if (side == nullptr || !side->is_buffered()) return poll();
+        const uint8_t how = input_.byte();
+        if (how >= 248) return side->settle_nothing(how);
+        const size_t length = some_length(input_);
+        side->settle_told(how / 4, length, (how & 1) != 0, (how & 2) != 0);
+        return;
+      }
       case 21:
         return restart_honest((what & 32) != 0);
       case 19: {
@@ -228,13 +256,13 @@ class Play {
     world_.mute = world_.scarce = false;
     world_.stutter = 0;
     if (honest_ == nullptr) start_honest();
-    settle();
+    settle_told();
     // Receives for the honest peer may have matched messages of a process that had its address.
     for (int i = 0; i < 300 && endpoint_->restarted; ++i) {
       if (endpoint_->all_arrived(0) && honest_->all_arrived(0)) break;
       for (Side *side : {endpoint_.get(), honest_.get()})
         for (const bool tagged : {false, true}) side->post(0, tagged, 5000, false, false);
-      settle();
+      settle_told();
     }
     endpoint_->expect_arrived(0);
     honest_->expect_arrived(0);
@@ -260,7 +288,7 @@ class Play {
         for (int n = 0; n < 8 && endpoint_->unexpected() != 0; ++n)
           endpoint_->post(FI_ADDR_UNSPEC, tagged, 5000, false, false);
       }
-      settle();
+      settle_told();
       if (i > 1 && world_.calls.empty() && endpoint_->idle() && honest_->idle()) break;
       pass(1'000'000'000);
     }
@@ -273,6 +301,9 @@ class Play {
   fuzz::Input &input_;
   World world_;
   Settings settings_;
+  Side::Buffered buffered_;
+  bool honest_is_buffered_ = false;
+  unsigned claims_ = 0;
   Attacker attacker_{input_, world_, settings_};
   std::unique_ptr<Side> endpoint_, honest_;
   uint32_t processes_ = 100;

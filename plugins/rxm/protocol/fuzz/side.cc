@@ -4,12 +4,17 @@
 #include <algorithm>
 #include <cstring>
 
+#include "plugin-api/sdk/test_buffered.h"
+
 namespace weft::rxm {
 
-Side::Side(World &world, uint16_t port, const Settings &settings)
+Side::Side(World &world, uint16_t port, const Settings &settings, const Buffered &buffered)
     : world_(world),
       port_(port),
-      receiver_(*this, {.size = 256, .directed = true, .source = true}) {
+      buffered_(buffered),
+      receiver_(*this, {.size = 256, .directed = true, .source = true, .buffered = buffered.on}) {
+  if (buffered.on)
+    FUZZ_CHECK(sdk::set_buffered(receiver_, buffered.limit, buffered.min) == 0, "an option");
   fi_cq_attr attr{};
   attr.format = FI_CQ_FORMAT_TAGGED;
   attr.size = 64;
@@ -118,6 +123,8 @@ void Side::add(fi_addr_t to) {
 
 void Side::post(fi_addr_t source, bool tagged, size_t length, bool multi, bool pieces) {
   if (memory.blocks() > 2 * kManyBlocks) return;
+  if (buffered_.on && !tagged) return;  // such messages need no receives, and others no memory
+  if (buffered_.on) length = 0, multi = pieces = false;
   auto p = std::make_unique<Posted>();
   p->bytes = memory.lend(length, kUntouched);
   p->length = length;
@@ -127,8 +134,7 @@ void Side::post(fi_addr_t source, bool tagged, size_t length, bool multi, bool p
   p->multi = multi;
   const size_t half = pieces && !multi ? length / 2 : length;
   const iovec iov[2] = {{p->bytes, half}, {p->bytes + half, length - half}};
-  Posted *posted = p.get();
-  received.push_back(std::move(p));
+  Posted *posted = &record(std::move(p));
   const ssize_t rc = receiver_.post({.tagged = tagged,
                                      .iov = iov,
                                      .count = pieces && !multi ? 2u : 1u,
@@ -147,8 +153,7 @@ void Side::look(fi_addr_t source, bool tagged, uint64_t flags) {
   auto p = std::make_unique<Posted>();
   p->look = true;
   p->claims = (flags & FI_CLAIM) != 0;
-  Posted *posted = p.get();
-  received.push_back(std::move(p));
+  Posted *posted = &record(std::move(p));
   if (receiver_.post({.tagged = tagged,
                       .src = source,
                       .ignore = ~UINT64_C(0),
@@ -179,6 +184,51 @@ void Side::take_claimed(bool tagged, size_t length, bool drop) {
     }
     return;
   }
+}
+
+bool Side::settle_told(size_t which, size_t length, bool drop, bool pieces) {
+  if (notices_.empty()) return false;
+  fuzz::Notice n = notices_.take(which);
+  auto made = std::make_unique<Posted>();
+  made->bytes = memory.lend(length, kUntouched);
+  made->length = length;
+  made->whole = !n.more;
+  made->source = n.source;
+  made->who = n.who;
+  const size_t half = pieces ? length / 2 : length;
+  const iovec iov[2] = {{made->bytes, half}, {made->bytes + half, length - half}};
+  Posted &p = record(std::move(made));
+  void *const before = std::exchange(n.context->context, &p);
+  const ssize_t rc = receiver_.post({.tagged = n.tagged,
+                                     .iov = iov,
+                                     .count = drop     ? 0u
+                                              : pieces ? 2u
+                                                       : 1u,
+                                     .flags = drop ? FI_DISCARD : FI_CLAIM,
+                                     .context = n.context});
+  if (rc == 0 && !drop) return true;
+  take_back(p);
+  ++p.ended;
+  if (rc == 0) {
+    Sent *s = honest_message(n.source, n.flags, n.data);
+    FUZZ_CHECK(s == nullptr || ++s->arrived == 1, "a message arrived twice");
+    return true;
+  }
+  FUZZ_CHECK(rc == -FI_EAGAIN, "a message could not be claimed or discarded");
+  n.context->context = before;
+  notices_.put_back(std::move(n));
+  return false;
+}
+
+void Side::settle_nothing(uint8_t how) {
+  fi_recv_context none{};
+  const iovec iov{nullptr, 0};
+  const ssize_t rc = receiver_.post({.tagged = (how & 1) != 0,
+                                     .iov = &iov,
+                                     .count = 1,
+                                     .flags = (how & 2) != 0 ? FI_DISCARD : FI_CLAIM,
+                                     .context = (how & 4) != 0 ? &none : nullptr});
+  FUZZ_CHECK(rc == -FI_EINVAL, "what is not a message was claimed");
 }
 
 void Side::cancel(size_t which) {
@@ -311,6 +361,7 @@ void Side::end(Posted &p) {
 }
 
 void Side::succeeded(const fi_cq_tagged_entry &e, fi_addr_t source) {
+  if (!contexts_.contains(e.op_context)) return noticed(e, source);
   auto &p = *static_cast<Posted *>(e.op_context);
   if (p.look) {
     FUZZ_CHECK(++p.ended == 1, "a peek ended twice");
@@ -340,24 +391,38 @@ void Side::failed(const fi_cq_err_entry &e) {
 void Side::check(Posted &p, const fi_cq_tagged_entry &e, fi_addr_t source, size_t n, bool cut) {
   const uint8_t *at = p.multi ? static_cast<const uint8_t *>(e.buf) : p.bytes;
   FUZZ_CHECK(at >= p.bytes && at + n <= p.bytes + p.length, "a message outside of its buffer");
-  const uint8_t who = name(source);
-  const bool known = peer != nullptr && e.data > peer->base &&
-                     e.data <= peer->base + peer->sent.size() && e.flags & FI_REMOTE_CQ_DATA;
-  if (who == 0 && (!restarted || known)) {
-    FUZZ_CHECK(known, "a message under the honest peer's name");
-    Sent &s = peer->sent[e.data - peer->base - 1];
-    promised = std::min(promised, sent.size());
-    order_[s.tagged].emplace_back(p.number, e.data);
-    FUZZ_CHECK(s.kind == Sent::Kind::kMessage && s.tagged == ((e.flags & FI_TAGGED) != 0),
-               "another kind of message");
-    FUZZ_CHECK(cut ? s.length > n : s.length == n, "a message of another length");
-    FUZZ_CHECK(++s.arrived == 1, "a message arrived twice");
+  if (Sent *s = honest_message(source, e.flags, e.data)) {
+    if (!buffered_.on) order_[s->tagged].emplace_back(p.number, e.data);
+    FUZZ_CHECK(cut ? s->length > n : s->length == n, "a message of another length");
+    FUZZ_CHECK(++s->arrived == 1, "a message arrived twice");
     for (size_t i = 0; i < n; ++i)
       FUZZ_CHECK(at[i] == pattern(e.data, i), "a message of the honest peer was changed");
     return;
   }
-  // From the earlier honest peer, or from the attacker under its name.
+  FUZZ_CHECK(!p.whole || source == p.source, "a message is claimed from another than was told");
+  const uint8_t who = p.whole ? p.who : name(source);
   if (restarted && who == 0) return;
+  check_mark(at, n, who);
+  for (size_t i = n; !p.multi && i < p.length; ++i)
+    FUZZ_CHECK(p.bytes[i] == kUntouched || writes_, "bytes behind the end of a message");
+}
+
+// The message of the honest peer; null: it is from the earlier honest peer, or from the attacker,
+// perhaps under its name.
+Side::Sent *Side::honest_message(fi_addr_t source, uint64_t flags, uint64_t data) {
+  const bool known = peer != nullptr && data > peer->base &&
+                     data <= peer->base + peer->sent.size() && flags & FI_REMOTE_CQ_DATA;
+  if (name(source) != 0 || (restarted && !known)) return nullptr;
+  FUZZ_CHECK(known, "a message under the honest peer's name");
+  const uint64_t number = data - peer->base - 1;
+  if (number >= peer->promised) promised = std::min(promised, sent.size());
+  Sent &s = peer->sent[number];
+  FUZZ_CHECK(s.kind == Sent::Kind::kMessage && s.tagged == ((flags & FI_TAGGED) != 0),
+             "another kind of message");
+  return &s;
+}
+
+void Side::check_mark(const uint8_t *at, size_t n, uint8_t who) const {
   const uint8_t mark = who != kNobody || n == 0 ? mark_of(who) : at[0];
   for (size_t i = 0; i < n; ++i) {
     // The attacker may claim a write that it did not do.
@@ -365,8 +430,30 @@ void Side::check(Posted &p, const fi_cq_tagged_entry &e, fi_addr_t source, size_
     FUZZ_CHECK(at[i] >> 4 == 0xa, "a receive succeeded without its bytes");
     FUZZ_CHECK(writes_ || at[i] == mark, "a message of another sender");
   }
-  for (size_t i = n; !p.multi && i < p.length; ++i)
-    FUZZ_CHECK(p.bytes[i] == kUntouched || writes_, "bytes behind the end of a message");
+}
+
+// The receiver tells of a message that it has.
+void Side::noticed(const fi_cq_tagged_entry &e, fi_addr_t source) {
+  FUZZ_CHECK(buffered_.on, "an unknown receive ended");
+  fuzz::Notice &n = notices_.add(e, source, buffered_.min);
+  n.who = name(source);
+  FUZZ_CHECK(n.more == (n.length > buffered_.limit), "a message is not where it should be");
+  size_t number = notes_++;
+  if (n.tagged) {  // by order of the tags
+    auto &tag = *static_cast<Posted *>(n.context->context);
+    FUZZ_CHECK(contexts_.contains(&tag), "a notice without a tag");
+    number = tag.number;
+    end(tag);
+  }
+  if (Sent *s = honest_message(source, e.flags, e.data)) {
+    order_[s->tagged].emplace_back(number, e.data);
+    FUZZ_CHECK(s->length == n.length, "a message of another length");
+    FUZZ_CHECK(++s->told == 1, "a message arrived twice");
+    for (size_t i = 0; i < n.bytes.size(); ++i)
+      FUZZ_CHECK(n.bytes[i] == pattern(e.data, i), "a message of the honest peer was changed");
+  } else if (!writes_ && (!restarted || n.who != 0)) {
+    check_mark(n.bytes.data(), n.bytes.size(), n.who);
+  }
 }
 
 }  // namespace weft::rxm

@@ -4,8 +4,8 @@
 //
 // Example (statements):
 //    World world;
-//    Side endpoint(world, kEndpoint, Settings{.process = 1});
-//    Side honest(world, kHonest, Settings{.process = 2});
+//    Side endpoint(world, kEndpoint, Settings{.process = 1}, {});
+//    Side honest(world, kHonest, Settings{.process = 2}, {});
 //    world.endpoint = honest.peer = &endpoint;
 //    world.honest = endpoint.peer = &honest;
 //    endpoint.insert(kHonest, /*who=*/0);
@@ -31,9 +31,11 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "plugins/rxm/protocol/fuzz/world.h"
 #include "plugins/rxm/protocol/test_atomic.h"
+#include "tests/fuzz/notices.h"
 #include "tests/fuzz/world.h"
 
 namespace weft::rxm {
@@ -43,7 +45,12 @@ class Side final : public Carrier,
                    public sdk::ReceiverSink,
                    public sdk::AvUser {
  public:
-  Side(World &world, uint16_t port, const Settings &settings);
+  // FI_BUFFERED_RECV: messages come into memory of the receiver, which tells of them.
+  struct Buffered {
+    bool on = false;
+    size_t limit = 0, min = 0;
+  };
+  Side(World &world, uint16_t port, const Settings &settings, const Buffered &buffered);
   ~Side();
 
   // ---- the application ----
@@ -54,7 +61,7 @@ class Side final : public Carrier,
     size_t length = 0;
     enum class Kind { kMessage, kRead, kWrite, kAtomic } kind = Kind::kMessage;
     bool tagged = false;
-    int ended = 0, err = 0, arrived = 0;
+    int ended = 0, err = 0, told = 0, arrived = 0;
   };
   struct Posted {
     uint8_t *bytes = nullptr;
@@ -63,6 +70,7 @@ class Side final : public Carrier,
     uint8_t who = 0;    // name of `source` when the receive was posted
     size_t number = 0;  // position in `received`
     bool multi = false, look = false, claims = false, claimed = false;
+    bool whole = false;  // claims a message that was whole, of which `source` and `who` were told
     int ended = 0;
   };
 
@@ -79,6 +87,13 @@ class Side final : public Carrier,
   // FI_PEEK, with or without FI_CLAIM or FI_DISCARD, from one source other than the honest peer.
   void look(fi_addr_t source, bool tagged, uint64_t flags);
   void take_claimed(bool tagged, size_t length, bool drop);
+  // Claims or discards a message that the application was told of. False: there is none, or it has
+  // to wait.
+  bool settle_told(size_t which, size_t length, bool drop, bool pieces);
+  // Claims or discards what is not a message.
+  void settle_nothing(uint8_t how);
+  size_t told() const { return notices_.size(); }
+  bool is_buffered() const { return buffered_.on; }
   void cancel(size_t which);
   // Reads completions and checks them.
   void reap();
@@ -89,7 +104,9 @@ class Side final : public Carrier,
   bool all_arrived(fi_addr_t to) const;
   void pass_time(uint64_t ns);
   uint64_t deadline() const { return deadline_; }
-  bool idle() const { return core_->in_flight() == 0 && receiver_.unexpected() == 0; }
+  bool idle() const {
+    return core_->in_flight() == 0 && receiver_.unexpected() == 0 && notices_.empty();
+  }
   size_t unexpected() const { return receiver_.unexpected(); }
   void expect_named();
   bool full() const { return memory.blocks() > kManyBlocks; }
@@ -105,7 +122,8 @@ class Side final : public Carrier,
   Side *peer = nullptr;  // the other one of endpoint and honest peer; null: dead
   size_t removed = 0;
   bool restarted = false;  // the honest peer was restarted
-  // The first of the operations that must arrive: those that start after a message of `peer`.
+  // The first of the operations that must arrive: those that start after a message of `peer` that
+  // must arrive.
   size_t promised = 0;
   uint64_t base = 0;  // numbers of messages start above it
 
@@ -156,6 +174,9 @@ class Side final : public Carrier,
     core_->deliver(static_cast<RxMessage &>(m), r);
   }
   void discard(sdk::Unexpected &m) override { core_->discard(static_cast<RxMessage &>(m)); }
+  int read_first(sdk::Unexpected &m, void *to, size_t n) override {
+    return core_->read_first(static_cast<RxMessage &>(m), to, n);
+  }
   void on_av_removed(uint32_t index) override { core_->forget(index); }
   void on_av_inserted(uint32_t index, const sdk::Address &address) override {
     core_->introduce(index, address);
@@ -178,14 +199,27 @@ class Side final : public Carrier,
   }
   void go(TxOp &op, const Sent &s, fi_addr_t to);
   ssize_t admit(Link &link);
+  // The application's memory, or that of a notice, which is the receiver's.
+  bool may_be_read_into(const iovec &v) const {
+    return memory.holds(v.iov_base, v.iov_len) || (buffered_.on && !memory.owns(v.iov_base));
+  }
   static std::vector<uint8_t> gather(const iovec *iov, size_t count);
+  void note_end(Link &link);
   void end(Posted &p);
   void succeeded(const fi_cq_tagged_entry &e, fi_addr_t source);
   void failed(const fi_cq_err_entry &e);
+  Posted &record(std::unique_ptr<Posted> p) {
+    contexts_.insert(p.get());
+    return *received.emplace_back(std::move(p));
+  }
+  void noticed(const fi_cq_tagged_entry &e, fi_addr_t source);
+  Sent *honest_message(fi_addr_t source, uint64_t flags, uint64_t data);
   void check(Posted &p, const fi_cq_tagged_entry &e, fi_addr_t source, size_t n, bool cut = false);
+  void check_mark(const uint8_t *at, size_t n, uint8_t who) const;
 
   World &world_;
   const uint16_t port_;
+  const Buffered buffered_;
   fuzz::Domain domain_;
   sdk::Cq *cq_ = nullptr;
   sdk::Av *av_ = nullptr;
@@ -196,6 +230,10 @@ class Side final : public Carrier,
   std::map<uint64_t, Region> regions_;
   uint64_t last_key_ = 100, deadline_ = 0;
   size_t buffers_ = 0;
+  uint64_t replaced_ = 0;
+  fuzz::Notices notices_;
+  size_t notes_ = 0;
+  std::set<const void *> contexts_;  // of receives
   // Untagged and tagged: receive and number of each message of the honest peer.
   std::vector<std::pair<size_t, uint64_t>> order_[2];
 };

@@ -48,6 +48,7 @@ struct Link {
   uint8_t who = 0;  // of the attacker: number of its address; kImpostor: the honest peer's address
   bool open = true;
   bool held = false;                       // its packets are not read
+  bool mistaken = false;                   // closed for the sake of a dead process: Side::note_end
   size_t in_use = 0;                       // of its own buffers, if they are not shared
   std::deque<std::function<void()>> news;  // events, which are not ordered with packets
   std::deque<Item> inbox;
