@@ -211,7 +211,10 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   }
   // The network reports that no process receives at `to`, and shows the begin of the datagram.
   void unreachable(size_t to, std::span<const uint8_t> datagram) {
-    core_->on_unreachable(world_.address_of(to),
+    // Only its path knows an address that was damaged on its way here: it may be nobody's.
+    const Path *path = path_to(to);
+    if (path == nullptr && to >= world_.nodes.size()) return;
+    core_->on_unreachable(path != nullptr ? path->to : world_.address_of(to),
                           datagram.first(std::min<size_t>(datagram.size(), 128)));
     settle();
   }
