@@ -496,6 +496,10 @@ void Core::shut_down(int err) {
   const Leave leave(*this);
   if (!down_) down_err_ = err;
   down_ = true;
+  // Peers that still wait for something of this endpoint hear that it will not come.
+  for (Peer *peer : slots_)
+    if (peer != nullptr && peer->weft != nullptr && !peer->losing && !peer->weft->parted())
+      peer->weft->dismiss();
   for (Peer *peer : slots_)
     if (peer != nullptr) lose(*peer, err, false);
 }

@@ -119,6 +119,22 @@ TEST(Network, LossCausesNoLongSilence) {
   }
 }
 
+// A receiver need not wait for its timeout when a sender closes with a message that it has not
+// taken.
+TEST(Network, ASenderThatClosesSaysThatTheRestWillNotCome) {
+  World world(6);
+  world.eagain = 0;
+  Node &a = world.add(0, patient()), &b = world.add(1, patient());
+  a.send(1, 1'000'000, {});
+  world.run(kSecond);
+  a.core().part();
+  world.run(kSecond);
+  EXPECT_FALSE(a.core().parted());
+  b.post(1'000'000, true);
+  a.core().shut_down(FI_ECANCELED);
+  EXPECT_TRUE(world.run_until([&] { return b.broken == 1; }, kSecond / 2));
+}
+
 // Both start so many accesses that each could wait for the other's answers for ever.
 TEST(Network, ManyAccessesInBothDirectionsEnd) {
   World world(5);
