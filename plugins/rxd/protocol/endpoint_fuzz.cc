@@ -2,6 +2,7 @@
 // A whole endpoint of rxd, in both dialects. The input is a list of events:
 //   * The application posts and cancels receives, starts operations, peeks, closes regions, removes
 //     and inserts peers.
+//     Under FI_BUFFERED_RECV it claims and discards what it was told of.
 //   * Strangers send any bytes in any order. Some events follow the protocol, so that the states
 //     after the handshake are reached.
 //   * Two honest endpoints, one of them in stock's dialect, talk with the same endpoint all the
@@ -29,9 +30,19 @@ Settings settings() {
   return s;
 }
 
+// FI_BUFFERED_RECV, with messages in one or more packets that are told of as a whole or not.
+Buffered buffered(uint8_t how) {
+  return {.on = (how & 0xc0) == 0xc0,
+          .limit = (how & 16) != 0 ? size_t{2000} : size_t{200},
+          .min = (how & 32) != 0 ? size_t{150} : size_t{0}};
+}
+
 class Test {
  public:
-  explicit Test(Input &input) : input_(input), target_(world_.add(kTarget, settings())) {
+  explicit Test(Input &input)
+      : input_(input),
+        how_(input.byte()),
+        target_(world_.add(kTarget, settings(), buffered(how_))) {
     Settings patient = settings();
     // The honest endpoints wait long enough for a target that is under attack.
     patient.peer_timeout_ns = 1000 * kSecond;
@@ -45,11 +56,13 @@ class Test {
   void run() {
     // Stock answers an RTS while it asks the same peer itself; the weft endpoint that plays stock
     // does not. So only one of both begins.
-    const bool begins = (input_.byte() & 1) != 0;
+    const bool begins = (how_ & 1) != 0;
     Node &honest = *world_.node(kStock);
     (begins ? honest : target_).start({.to = begins ? kTarget : kStock, .length = 8});
     receive(0);
     world_.run_for(10 * kMillisecond);
+    while (target_.settle_told(0, 100, false)) {
+    }
     FUZZ_CHECK(world_.letters[0].arrived == 1, "the first message has not arrived");
     while (!input_.empty() && steps_++ < 300) {
       step();
@@ -191,7 +204,12 @@ class Test {
         target_.close_region((input_.byte() & 1) != 0 ? Node::kWritable : Node::kCounter);
         break;
       case 5:
-        target_.look((what & 64) != 0 ? FI_CLAIM : 0);
+        if (target_.is_buffered()) {
+          const uint8_t how = input_.byte();
+          target_.settle_told(how / 4, input_.number((how >> 1 & 1) + 1u) % 20'000, (how & 1) != 0);
+        } else {
+          target_.look((what & 64) != 0 ? FI_CLAIM : 0);
+        }
         break;
       case 6:
         if ((what & 64) != 0) {
@@ -267,9 +285,18 @@ class Test {
         unwanted_.erase(unwanted_.begin());
       }
       world_.run_for(kSecond / 2);
+      while (target_.settle_told(0, 20'000, ++claims_ % 3 == 0)) {
+      }
       if (target_.left() == 0) target_.cancel(0);
     }
-    world_.run_for(20 * kSecond);
+    // What was claimed makes room for what comes next.
+    bool claimed = true;
+    for (int tries = 0; tries < 50 && claimed; ++tries) {
+      world_.run_for(20 * kSecond);
+      claimed = false;
+      while (target_.settle_told(0, 20'000, ++claims_ % 3 == 0)) claimed = true;
+    }
+    FUZZ_CHECK(target_.told() == 0, "messages are left over");
     for (const uint16_t number : {kTarget, kWeft, kStock}) world_.node(number)->check_rest();
     for (const Letter &letter : world_.letters)
       FUZZ_CHECK(letter.arrived == 1 || letter.failed,
@@ -277,11 +304,13 @@ class Test {
   }
 
   Input &input_;
+  const uint8_t how_;
   World world_;
   Node &target_;
   Liar first_{world_, kFirstStranger}, second_{world_, kFirstStranger + 1};
   std::vector<uint64_t> unwanted_;  // letters without a receive
   int steps_ = 0;
+  unsigned claims_ = 0;
 };
 
 }  // namespace

@@ -124,8 +124,14 @@ void Node::on_done(TxOp &op, int err) {
   operations_.erase(it);
 }
 
-void Node::post(const Post &p) {
+void Node::post(const Post &wanted) {
   if (memory_.blocks() > 400) return;
+  Post p = wanted;
+  if (buffered_.on) {
+    if (!p.tagged) return;  // such messages need no receives, and others no memory
+    p.length = 0;
+    p.multi = p.split = false;
+  }
   if (p.from != 0) name(p.from, true);
   const fi_addr_t from = p.from == 0 ? FI_ADDR_UNSPEC : fi_addr_t(av_->find(address_of(p.from)));
   const uint64_t id = ++ids_;
@@ -186,14 +192,64 @@ void Node::cancel(size_t which) {
   if (reads) reap();
 }
 
+bool Node::settle_told(size_t which, size_t length, bool discard) {
+  if (notices_.empty()) return false;
+  weft::fuzz::Notice n = notices_.take(which);
+  const uint64_t id = ++ids_;
+  Receive made{.post = {.from = n.who, .length = length, .tagged = n.tagged},
+               .memory = memory_.lend(length, 0x5c)};
+  if (World::honest(n.who) && n.who != 0) made.letter = n.data;
+  const iovec iov{made.memory, length};
+  receives_.emplace(id, made);
+  void *const before = std::exchange(n.context->context, context_of(id));
+  const ssize_t rc = receiver_.post({.tagged = n.tagged,
+                                     .iov = &iov,
+                                     .count = 1,
+                                     .flags = discard ? FI_DISCARD : FI_CLAIM,
+                                     .context = n.context});
+  if (rc == 0 && discard && made.letter != UINT64_MAX)
+    FUZZ_CHECK(++world_.letters[made.letter].arrived == 1, "a message came twice");
+  if (rc != 0 || discard) end_receive(id);
+  if (rc != 0) {
+    FUZZ_CHECK(rc == -FI_EAGAIN, "a message could not be claimed or discarded");
+    n.context->context = before;
+    notices_.put_back(std::move(n));
+    return false;
+  }
+  settle();
+  if (reads) reap();
+  return true;
+}
+
+// The receiver tells of a message that it has.
+void Node::noticed(const fi_cq_tagged_entry &e, fi_addr_t from) {
+  weft::fuzz::Notice &n = notices_.add(e, from, buffered_.min);
+  FUZZ_CHECK(n.more == (n.length > buffered_.limit), "a message is not where it should be");
+  if (!n.tagged) return;
+  const auto tag = receives_.find(id_of(n.context->context));
+  FUZZ_CHECK(tag != receives_.end(), "a notice without a tag");
+  n.who = uint8_t(tag->second.post.from);
+  if (World::honest(n.who) && n.who != 0) {
+    FUZZ_CHECK(n.data < world_.letters.size(), "a message that was never sent");
+    Letter &letter = world_.letters[n.data];
+    FUZZ_CHECK(++letter.told == 1, "a message came twice");
+    FUZZ_CHECK(letter.from == n.who && letter.to == number_, "a message of another sender");
+    FUZZ_CHECK(n.length == letter.length, "a message of another length");
+    for (size_t i = 0; i < n.bytes.size(); ++i)
+      FUZZ_CHECK(n.bytes[i] == pattern(n.data, i), "a message of other bytes");
+  }
+  end_receive(tag->first);
+}
+
 void Node::end_receive(uint64_t id) {
   const auto it = receives_.find(id);
   memory_.take_back(it->second.memory);
   receives_.erase(it);
 }
 
-void Node::received(const fi_cq_tagged_entry &e, fi_addr_t) {
+void Node::received(const fi_cq_tagged_entry &e, fi_addr_t from) {
   const uint64_t id = id_of(e.op_context);
+  if (buffered_.on && !looks_.contains(id) && !receives_.contains(id)) return noticed(e, from);
   if (const auto look = looks_.find(id); look != looks_.end()) {
     if ((look->second & FI_CLAIM) != 0) claims_.push_back(id);
     looks_.erase(look);
@@ -207,16 +263,19 @@ void Node::received(const fi_cq_tagged_entry &e, fi_addr_t) {
   if (e.buf != nullptr && r.post.multi) at = static_cast<const uint8_t *>(e.buf);
   FUZZ_CHECK(e.len == 0 || (at >= r.memory && at + e.len <= r.memory + r.post.length),
              "a message lies outside of its buffer");
-  if (World::honest(r.post.from) && r.post.from != 0) {
-    FUZZ_CHECK(e.data < world_.letters.size(), "a message that was never sent");
-    Letter &letter = world_.letters[e.data];
-    FUZZ_CHECK(++letter.arrived == 1, "a message came twice");
-    FUZZ_CHECK(letter.from == r.post.from && letter.to == number_, "a message of another sender");
-    FUZZ_CHECK(e.len == std::min(letter.length, r.post.length), "a message of another length");
-    for (size_t i = 0; i < e.len; ++i)
-      FUZZ_CHECK(at[i] == pattern(e.data, i), "a message of other bytes");
-  }
+  arrived(r, e.data, at, e.len);
   if (!r.post.multi || (e.flags & FI_MULTI_RECV) != 0) end_receive(id);
+}
+
+void Node::arrived(const Receive &r, uint64_t data, const uint8_t *at, size_t n) {
+  if (!World::honest(r.post.from) || r.post.from == 0) return;
+  FUZZ_CHECK(data < world_.letters.size(), "a message that was never sent");
+  FUZZ_CHECK(r.letter == UINT64_MAX || r.letter == data, "another message was claimed");
+  Letter &letter = world_.letters[data];
+  FUZZ_CHECK(++letter.arrived == 1, "a message came twice");
+  FUZZ_CHECK(letter.from == r.post.from && letter.to == number_, "a message of another sender");
+  FUZZ_CHECK(n == std::min(letter.length, r.post.length), "a message of another length");
+  for (size_t i = 0; i < n; ++i) FUZZ_CHECK(at[i] == pattern(data, i), "a message of other bytes");
 }
 
 void Node::reap() {
@@ -238,6 +297,8 @@ void Node::reap() {
     FUZZ_CHECK(!World::honest(it->second.post.from) || it->second.post.from == 0 ||
                    err.err == FI_ECANCELED || err.err == FI_ETRUNC,
                "a receive from an honest peer failed");
+    if (buffered_.on && err.err == FI_ETRUNC)
+      arrived(it->second, err.data, it->second.memory, err.len);
     if (!it->second.post.multi || (err.flags & FI_MULTI_RECV) != 0) end_receive(id);
   }
 }
@@ -273,8 +334,8 @@ World::~World() {
   nodes.clear();
 }
 
-Node &World::add(uint16_t number, const Settings &settings) {
-  return *(nodes[number] = std::make_unique<Node>(*this, number, settings));
+Node &World::add(uint16_t number, const Settings &settings, const Buffered &buffered) {
+  return *(nodes[number] = std::make_unique<Node>(*this, number, settings, buffered));
 }
 
 // Stock does not take an RTS for a restart: it answers and goes on. Nor does it send an RTS to a

@@ -30,10 +30,12 @@
 #include <utility>
 #include <vector>
 
+#include "plugin-api/sdk/test_buffered.h"
 #include "plugin-api/sdk/test_time.h"
 #include "plugins/rxd/protocol/core.h"
 #include "plugins/rxd/protocol/test_carrier.h"
 #include "plugins/rxd/wire/stock.h"
+#include "tests/fuzz/notices.h"
 #include "tests/fuzz/world.h"
 
 namespace weft::rxd::fuzz {
@@ -64,8 +66,14 @@ class Stranger {
 struct Letter {
   uint16_t from = 0, to = 0;
   size_t length = 0;
-  int arrived = 0;
+  int arrived = 0, told = 0;
   bool failed = false;  // it may not have been sent
+};
+
+// Whether the application has FI_BUFFERED_RECV, and its options.
+struct Buffered {
+  bool on = false;
+  size_t limit = 0, min = 0;
 };
 
 class World : public sdk::TestTime {
@@ -74,7 +82,7 @@ class World : public sdk::TestTime {
 
   World() : TestTime(1'000'000'000) {}
   ~World();
-  Node &add(uint16_t number, const Settings &settings);
+  Node &add(uint16_t number, const Settings &settings, const Buffered &buffered = {});
   void add(uint16_t number, Stranger &stranger) { strangers[number] = &stranger; }
   Node *node(uint16_t number) {
     const auto it = nodes.find(number);
@@ -107,11 +115,14 @@ class Node final : public Carrier,
   static constexpr uint64_t kWritable = 7, kReadable = 8, kCounter = 9;
   static constexpr size_t kRegion = 1 << 14;
 
-  Node(World &world, uint16_t number, const Settings &settings)
+  Node(World &world, uint16_t number, const Settings &settings, const Buffered &buffered)
       : world_(world),
         number_(number),
         settings_(settings),
-        receiver_(*this, {.size = 64, .directed = true, .source = true}) {
+        buffered_(buffered),
+        receiver_(*this, {.size = 64, .directed = true, .source = true, .buffered = buffered.on}) {
+    if (buffered.on)
+      FUZZ_CHECK(sdk::set_buffered(receiver_, buffered.limit, buffered.min) == 0, "an option");
     fi_cq_attr attr{};
     attr.format = FI_CQ_FORMAT_TAGGED;
     attr.size = 16;
@@ -151,6 +162,11 @@ class Node final : public Carrier,
   void look(uint64_t flags);
   void claim(size_t length);  // receives a claimed message, or with 0 discards it
   void cancel(size_t which);  // cancels a receive that is for strangers
+  // Under FI_BUFFERED_RECV: claims or discards a message that the application was told of. False:
+  // there is none, or it has to wait.
+  bool settle_told(size_t which, size_t length, bool discard);
+  size_t told() const { return notices_.size(); }
+  bool is_buffered() const { return buffered_.on; }
   void open_region(uint64_t key) {
     if (regions_.contains(key)) return;
     const size_t size = key == kCounter ? 64 : kRegion;
@@ -294,6 +310,9 @@ class Node final : public Carrier,
   void discard(sdk::Unexpected &message) override {
     core_->discard(static_cast<Incoming &>(message));
   }
+  int read_first(sdk::Unexpected &message, void *to, size_t n) override {
+    return core_->read_first(static_cast<Incoming &>(message), to, n);
+  }
   // ---- AvUser ----
   void on_av_removed(uint32_t index) override { core_->forget(index); }
   void on_av_inserted(uint32_t index, const sdk::Address &address) override {
@@ -319,7 +338,8 @@ class Node final : public Carrier,
   struct Receive {
     Post post;
     uint8_t *memory = nullptr;
-    size_t at = 0;  // bytes used of a multi-receive buffer
+    size_t at = 0;                 // bytes used of a multi-receive buffer
+    uint64_t letter = UINT64_MAX;  // that it claims
   };
   static void *context_of(uint64_t id) { return reinterpret_cast<void *>(id); }
   static uint64_t id_of(void *context) { return reinterpret_cast<uintptr_t>(context); }
@@ -330,11 +350,14 @@ class Node final : public Carrier,
       FUZZ_CHECK(memory[i] == pattern(number_, i), "memory that may only be read was written");
   }
   void received(const fi_cq_tagged_entry &e, fi_addr_t from);
+  void noticed(const fi_cq_tagged_entry &e, fi_addr_t from);
+  void arrived(const Receive &r, uint64_t data, const uint8_t *at, size_t n);
   void end_receive(uint64_t id);
 
   World &world_;
   const uint16_t number_;
   const Settings settings_;
+  const Buffered buffered_;
   Memory memory_;
   sdk::Receiver receiver_;
   sdk::Cq *cq_ = nullptr;
@@ -345,6 +368,7 @@ class Node final : public Carrier,
   std::map<uint64_t, Receive> receives_;
   std::map<uint64_t, uint64_t> looks_;  // flags, by context
   std::deque<uint64_t> claims_;         // contexts of messages that were claimed
+  weft::fuzz::Notices notices_;
   uint64_t ids_ = 0;
   std::deque<std::pair<uint16_t, std::vector<uint8_t>>> inbox_;
   std::map<uint16_t, Path *> open_;
