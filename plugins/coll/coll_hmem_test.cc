@@ -56,13 +56,13 @@ struct Buffers {
   std::deque<DeviceMemory> in, out;
 };
 
-void finish(Team &team) {
+void finish(CollTeam &team) {
   for (size_t i = 0; i < kMembers; ++i) EXPECT_EQ(team.net.wait(team.net[i].tx_cq).err, 0);
 }
 
 TEST(CollHmem, AnAllreduceOfShortAndLongVectors) {
   NEEDS_DEVICE_AND_GROUPS();
-  Team team(kMembers, with_devices_and_groups());
+  CollTeam team(kMembers, with_devices_and_groups());
   for (const size_t count : {1, 100, 100000}) {
     Buffers buffers(count, count);
     for (size_t i = 0; i < kMembers; ++i)
@@ -77,7 +77,7 @@ TEST(CollHmem, AnAllreduceOfShortAndLongVectors) {
 
 TEST(CollHmem, TheOperandMayBeTheResult) {
   NEEDS_DEVICE_AND_GROUPS();
-  Team team(kMembers, with_devices_and_groups());
+  CollTeam team(kMembers, with_devices_and_groups());
   Buffers buffers(10, 10);
   for (size_t i = 0; i < kMembers; ++i)
     must(fi_allreduce(team.net[i].ep, buffers.in[i].data(), 10, nullptr, buffers.in[i].data(),
@@ -88,7 +88,7 @@ TEST(CollHmem, TheOperandMayBeTheResult) {
 
 TEST(CollHmem, ABroadcastFromADeviceToDevicesAndTheHost) {
   NEEDS_DEVICE_AND_GROUPS();
-  Team team(kMembers, with_devices_and_groups());
+  CollTeam team(kMembers, with_devices_and_groups());
   Buffers buffers(50, 50);
   Numbers host(50);
   void *const data[kMembers] = {buffers.out[0].data(), buffers.in[1].data(), host.data()};
@@ -103,7 +103,7 @@ TEST(CollHmem, ABroadcastFromADeviceToDevicesAndTheHost) {
 
 TEST(CollHmem, SlicesOfAllMembers) {
   NEEDS_DEVICE_AND_GROUPS();
-  Team team(kMembers, with_devices_and_groups());
+  CollTeam team(kMembers, with_devices_and_groups());
   Buffers gathered(4, 4 * kMembers), exchanged(2 * kMembers, 2 * kMembers);
   for (size_t i = 0; i < kMembers; ++i) {
     must(fi_allgather(team.net[i].ep, gathered.in[i].data(), 4, nullptr, gathered.out[i].data(),
@@ -127,7 +127,7 @@ TEST(CollHmem, SlicesOfAllMembers) {
 // A scatter, a gather and a reduction: the buffers of one member are longer.
 TEST(CollHmem, BuffersOfTheRootAlone) {
   NEEDS_DEVICE_AND_GROUPS();
-  Team team(kMembers, with_devices_and_groups());
+  CollTeam team(kMembers, with_devices_and_groups());
   Buffers parts(5 * kMembers, 5), back(5, 5 * kMembers), sums(5, 5);
   for (size_t i = 0; i < kMembers; ++i) {
     const fi_addr_t root = team.net.at(i, 2);
@@ -152,7 +152,7 @@ TEST(CollHmem, BuffersOfTheRootAlone) {
 
 TEST(CollHmem, ABufferThatIsTooShortIsRefused) {
   NEEDS_DEVICE_AND_GROUPS();
-  Team team(kMembers, with_devices_and_groups());
+  CollTeam team(kMembers, with_devices_and_groups());
   DeviceMemory in(std::vector<uint8_t>(64)), out(std::vector<uint8_t>(64));
   EXPECT_EQ(fi_allreduce(team.net[0].ep, in.data(), 1 << 20, nullptr, out.data(), nullptr,
                          team.at(0), FI_UINT64, FI_SUM, 0, &team),
@@ -162,7 +162,7 @@ TEST(CollHmem, ABufferThatIsTooShortIsRefused) {
 TEST(CollHmem, ADeviceThatFailsFailsTheOperation) {
   NEEDS_DEVICE_AND_GROUPS();
   if (!hmem::have_double()) GTEST_SKIP() << "a real device does not fail when it is told to";
-  Team team(kMembers, with_devices_and_groups());
+  CollTeam team(kMembers, with_devices_and_groups());
   Buffers buffers(10, 10);
   for (size_t i = 0; i < kMembers; ++i)
     must(fi_allreduce(team.net[i].ep, buffers.in[i].data(), 10, nullptr, buffers.out[i].data(),

@@ -21,7 +21,7 @@ TEST(Coll, ItsBitOfTheTagsIsNotTheApplications) {
 }
 
 TEST(Coll, AMemberThatHasLeftEndsWhatOthersStart) {
-  Team team(4);
+  CollTeam team(4);
   team.groups[2].reset();
   for (const size_t i : {0u, 1u, 3u}) must(fi_barrier(team.net[i].ep, team.at(i), &team));
   for (const size_t i : {0u, 1u, 3u}) EXPECT_EQ(team.net.wait(team.net[i].tx_cq).err, FI_ENOTCONN);
@@ -29,7 +29,7 @@ TEST(Coll, AMemberThatHasLeftEndsWhatOthersStart) {
 }
 
 TEST(Coll, AnEndpointThatIsGoneEndsWhatOthersStart) {
-  Team team(4);
+  CollTeam team(4);
   team.groups[2].reset();
   team.net[2].ep.reset();
   std::vector<uint64_t> in(1000, 1), out(1000);
@@ -40,7 +40,7 @@ TEST(Coll, AnEndpointThatIsGoneEndsWhatOthersStart) {
 }
 
 TEST(Coll, AGroupOfAGroupHasTheSameMembers) {
-  Team team(3);
+  CollTeam team(3);
   std::vector<Handle<fid_mc>> again(3);
   for (size_t i = 0; i < 3; ++i) {
     fi_collective_addr address{};
@@ -61,7 +61,7 @@ TEST(Coll, AGroupOfAGroupHasTheSameMembers) {
 TEST(Coll, AccessesAndGroupsGoOnTogether) {
   Options options = options_of_coll();
   options.caps |= FI_RMA | FI_RMA_EVENT;
-  Team team(2, options);
+  CollTeam team(2, options);
   std::vector<uint64_t> window(1), out{7}, sums(2), ones{1};
   fid_mr *const region = team.net[1].expose(window.data(), sizeof window[0], FI_REMOTE_WRITE, 1);
   for (size_t i = 0; i < 2; ++i)
@@ -87,7 +87,7 @@ TEST(Coll, AccessesAndGroupsGoOnTogether) {
 TEST(Coll, EndpointsThatShareReceivesAreInOneGroup) {
   if (!ask([](fi_info &hints) { hints.ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT; }))
     GTEST_SKIP() << stack() << " has no shared receive contexts";
-  Team team(5, options_of_coll(), 3);
+  CollTeam team(5, options_of_coll(), 3);
   for (uint64_t round = 0; round < 20; ++round) {
     std::vector<std::vector<uint64_t>> in(5), out(5);
     for (size_t i = 0; i < 5; ++i) {
@@ -114,7 +114,7 @@ TEST(Coll, EndpointsThatShareReceivesAreInOneGroup) {
 }
 
 TEST(Coll, AnEndpointWithGroupsIsBusy) {
-  Team team(2);
+  CollTeam team(2);
   EXPECT_EQ(fi_close(team.net[0].ep.fid()), -FI_EBUSY);
 }
 

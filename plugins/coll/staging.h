@@ -5,7 +5,7 @@
 //
 // Example:
 //    // fi_allreduce: what the group gets as its call, and what is done at its end.
-//    inline int stage(const Hmem &hmem, const Task &task, Call &call,
+//    inline int stage(const sdk::Hmem &hmem, const Task &task, Call &call,
 //                     std::unique_ptr<Staging> &staging) {
 //      return Staging::make(hmem, task, call, staging);
 //    }

@@ -3,7 +3,7 @@
 //
 // Example:
 //     TEST(CollExample, ABarrier) {
-//       Team team(4);
+//       CollTeam team(4);
 //       for (size_t i = 0; i < 4; ++i) must(fi_barrier(team.net[i].ep, team.at(i), &team));
 //       for (size_t i = 0; i < 4; ++i) EXPECT_EQ(team.net.wait(team.net[i].tx_cq).err, 0);
 //     }
@@ -27,9 +27,9 @@ inline Options options_of_coll() {
   return options;
 }
 
-struct Team {
+struct CollTeam {
   // The first ones share their receives (fi_srx_context) and their domain.
-  explicit Team(size_t members, const Options &options = options_of_coll(), size_t sharing = 0)
+  explicit CollTeam(size_t members, const Options &options = options_of_coll(), size_t sharing = 0)
       : net(0), groups(members) {
     Options shared = options;
     shared.shared_receive = sharing != 0;

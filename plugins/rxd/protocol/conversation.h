@@ -49,6 +49,8 @@ class Conversation {
   virtual void on_deadline(uint64_t now) = 0;
   // An unexpected message of this peer got a receive (message.receive is set), or was discarded.
   virtual void fetch(Incoming &message) = 0;
+  // An unexpected message has none, but its first `n` bytes are wanted.
+  virtual void fetch_first(Incoming &, size_t) {}
   virtual void discard(Incoming &message) = 0;
   // The conversation is over: started operations and incomplete messages fail with `err`.
   // Operations that were not started go back to `unsent`, in order; if it is null, they fail too.

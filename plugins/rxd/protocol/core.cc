@@ -195,11 +195,13 @@ void Core::discard(Incoming &m) {
   free_if_unused(peer);
 }
 
-// The first bytes of a saved message, of which the application is told before it has a receive. They
-// come unasked.
+// The first bytes of a saved message, of which the application is told before it has a receive.
 int Core::read_first(Incoming &m, void *to, size_t n) {
   if (m.conversation == nullptr && m.err != 0) return -m.err;
-  if (m.arrived < n || m.arrived != m.end) return -FI_EAGAIN;  // or there may be gaps
+  if (m.arrived < n || m.arrived != m.end) {  // or there may be gaps
+    if (m.conversation != nullptr) m.conversation->fetch_first(m, n);
+    return -FI_EAGAIN;
+  }
   std::memcpy(to, m.kept, n);
   return 0;
 }

@@ -142,6 +142,7 @@ class WeftConversation final : public Conversation {
   void on_room() override;
   void on_deadline(uint64_t now) override;
   void fetch(Incoming &message) override;
+  void fetch_first(Incoming &message, size_t n) override;
   void discard(Incoming &message) override;
   void end(int err, Queue *unsent) override;
   void part() override;

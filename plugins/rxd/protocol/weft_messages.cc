@@ -176,7 +176,7 @@ bool WeftConversation::take_payload(const wire::DataFrame &f, std::span<const ui
     if (m->receive == nullptr) {
       m->unasked += charged;
       held_ += charged;
-      if (held_ > most_held()) return fail("more bytes than its credit allows");
+      if (held_ > most_held() && end > m->limit) return fail("more bytes than its credit allows");
       if (m->waits_for_bytes()) core_.upper().receiver().on_more(*m);
       return true;
     }
@@ -249,6 +249,16 @@ void WeftConversation::fetch(Incoming &m) {
     complete(m);
   }
   pump();
+}
+
+// They come unasked if the peer has credit for them, which is not known here.
+void WeftConversation::fetch_first(Incoming &m, size_t n) {
+  if (!m.announced || m.limit >= n) return;
+  m.limit = n;
+  core_.want_idle(peer_);
+  if (m.wants_pull) return;
+  m.wants_pull = true;
+  ++pulls_;
 }
 
 void WeftConversation::discard(Incoming &m) {
