@@ -81,8 +81,8 @@ Need need_alltoall_pairwise(const Task &task) {
 void fill_alltoall_pairwise(const Task &task, uint32_t index, Round &round) {
   Steps steps(task, round);
   if (index == 0)
-    steps.copy_meanwhile(steps.block(Place::kResult, task.rank),
-                         steps.block(Place::kOperand, task.rank));
+    steps.copy_before(steps.block(Place::kResult, task.rank),
+                      steps.block(Place::kOperand, task.rank));
   const uint64_t around = uint64_t{task.rank} + task.size;
   const uint32_t first = 1 + index * kPairs, last = std::min(first + kPairs, task.size);
   for (uint32_t distance = first; distance < last; ++distance) {

@@ -43,8 +43,8 @@ class Steps {
   void copy(const Slice &into, const Slice &from) {
     if (into.bytes != 0) round_.steps.push_back({false, into, from, {}});
   }
-  void copy_meanwhile(const Slice &into, const Slice &from) {
-    if (into.bytes != 0) round_.meanwhile.push_back({false, into, from, {}});
+  void copy_before(const Slice &into, const Slice &from) {
+    if (into.bytes != 0) round_.before.push_back({false, into, from, {}});
   }
   // `own` becomes the result; the operands of `other` are those of a lower rank, or of a higher.
   void reduce(const Slice &own, const Slice &other, bool other_is_lower) {

@@ -17,9 +17,10 @@
 //      return bytes;
 //    }
 //
-// An executor starts all transfers of a round, does what can be done meanwhile, waits for them, then
-// does the local steps in their order, and goes on to the next round. The rounds of members need not be in step: what matches is
-// the label of a transfer, which is the same at both ends and occurs once between two members.
+// An executor does what comes before the transfers of a round, starts all of them, waits for them,
+// then does the local steps in their order, and goes on to the next round. The rounds of members need
+// not be in step: what matches is the label of a transfer, which is the same at both ends and occurs
+// once between two members.
 //
 // The operands of a reduction are put together in an order that depends on the task alone, and each
 // element's is the same for all members. So all members have equal results, bit for bit.
@@ -98,11 +99,11 @@ struct LocalStep {
 
 struct Round {
   std::vector<Transfer> transfers;
-  std::vector<LocalStep> meanwhile;  // which have nothing to do with the transfers
+  std::vector<LocalStep> before;  // the transfers; they have nothing to do with them
   std::vector<LocalStep> steps;
   void clear() {
     transfers.clear();
-    meanwhile.clear();
+    before.clear();
     steps.clear();
   }
 };

@@ -57,6 +57,7 @@ class Member {
     if (done()) return;
     schedule_.round(at_, round_);
     const uint32_t rank = schedule_.task().rank;
+    for (const LocalStep &step : round_.before) run(step);
     for (const Transfer &one : round_.transfers) {
       EXPECT_NE(one.peer, rank);
       EXPECT_LT(one.peer, schedule_.task().size);
@@ -67,7 +68,6 @@ class Member {
       EXPECT_TRUE(is_new && labels_.insert({one.peer, one.label}).second)
           << "a label is used twice";
     }
-    for (const LocalStep &step : round_.meanwhile) run(step);
   }
   bool take() {
     const uint32_t rank = schedule_.task().rank;
