@@ -64,6 +64,27 @@ TEST(Network, AMessageBehindManyUnexpectedOnesArrives) {
   world.check(true);
 }
 
+// What was under way when its message was discarded counts at both ends, so the sender does not run
+// out of credit.
+TEST(Network, DiscardedMessagesCostNoCredit) {
+  World world(8);
+  world.weather.jitter = 200'000;
+  world.eagain = 0;
+  Node &a = world.add(0, patient()), &b = world.add(1, patient());
+  constexpr size_t kMessages = 20;
+  for (size_t i = 0; i < kMessages; ++i) {
+    a.send(1, 300'000, {});
+    EXPECT_TRUE(world.run_until([&] { return b.discard_unexpected() == 1; }, kSecond)) << i;
+  }
+  world.run(world.now + 10 * kMillisecond);
+  for (int i = 0; i < 40; ++i) {
+    b.post(1000, true);
+    a.send(1, 1000, {});
+  }
+  EXPECT_TRUE(world.run_until([&] { return b.received.size() == 40; }, kSecond));
+  EXPECT_EQ(a.core().counters().announced.value(), kMessages) << "the short ones came unasked";
+}
+
 // One peer fills all the room for unexpected messages. Another peer, whose messages have receives,
 // must go on.
 TEST(Network, APeerWithManyUnexpectedMessagesDoesNotStopOthers) {

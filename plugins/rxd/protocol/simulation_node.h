@@ -64,10 +64,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   ~Node() {
     *alive_ = false;
     core_->shut_down(FI_ECANCELED);
-    receiver_.visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &m) {
-      receiver_.forget(m);
-      core_->discard(static_cast<Incoming &>(m));
-    });
+    discard_unexpected();
     EXPECT_EQ(core_->inbox().bytes(), 0U);
     EXPECT_EQ(core_->inbox().in_use(), 0U);
     EXPECT_EQ(core_->in_flight(), 0U);
@@ -93,6 +90,16 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   bool reads = true;              // the application reads its completions
 
   // ---- the application ----
+  // It wants none of the messages that wait. Returns how many there were.
+  size_t discard_unexpected() {
+    size_t count = 0;
+    receiver_.visit_unexpected(sdk::Matcher::kAnySource, [&](sdk::Unexpected &m) {
+      receiver_.forget(m);
+      core_->discard(static_cast<Incoming &>(m));
+      ++count;
+    });
+    return count;
+  }
   struct Form {
     bool tagged = true, delivery = false, transmit = false, fence = false, inject = false,
          more = false;

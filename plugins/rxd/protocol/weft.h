@@ -237,6 +237,7 @@ class WeftConversation final : public Conversation {
   void free_answer(Answer &a);
   bool finish(Remote &r, uint16_t status);
   void grant();
+  void raise_credit();
   void settle(TxOp &op);
   void unlink(TxOp &op);
   void end_settled();

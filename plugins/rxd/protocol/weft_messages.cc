@@ -198,13 +198,23 @@ bool WeftConversation::take_payload(const wire::DataFrame &f, std::span<const ui
     if (status != 0 || r->arrived >= r->length) return finish(*r, status);
     return true;
   }
-  return true;  // data of an operation that is over
+  // Data of an operation that is over. Its sender counts those of a message as it sends them, also if
+  // the message was discarded meanwhile. (It does not count a write's, and gets a little too much.)
+  if (f.offset < kPrefix) {
+    wanted_bytes_ += std::min<uint64_t>(payload.size(), kPrefix - f.offset);
+    raise_credit();
+  }
+  return true;
 }
 
 void WeftConversation::consumed(const Incoming &m) {
   ++wanted_;
   wanted_bytes_ += m.unasked;
   held_ -= std::min(held_, m.unasked);
+  raise_credit();
+}
+
+void WeftConversation::raise_credit() {
   grant();
   // Send the new credit if the peer has run out of credit, or soon will.
   const auto is_short = [](uint64_t told, uint64_t used, uint64_t granted, uint64_t first) {
