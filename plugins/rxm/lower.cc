@@ -375,7 +375,10 @@ bool Lower::read_completions() {
   sdk::InnerProgress &progress = domain_.progress_beneath();
   for (int batch = 0; batch < kBatches; ++batch) {
     ssize_t n = -FI_EAGAIN;
-    if (progress.may_find(queue_, domain_.engine())) {
+    // A link is buried when the queue has been read to its end: what is told of its last operations
+    // may need the progress of such a read.
+    const bool to_the_end = !closing_.empty() || ended_ != 0;
+    if (to_the_end || progress.may_find(queue_, domain_.engine())) {
       n = fi_cq_readfrom(queue_.cq, entries, kBatch, sources);
       if (n == -FI_EAGAIN) progress.note(domain_.engine());
     }

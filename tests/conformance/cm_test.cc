@@ -870,7 +870,7 @@ TEST_P(CmDescriptorsWait, AcceptWithoutOneDoesNotSpin) {
   uint32_t type;
   fi_eq_cm_entry entry;
   if (GetParam()) {
-    EXPECT_EQ(fi_eq_sread(p.passive.eq, &type, &entry, sizeof entry, 5, 0), -FI_EAGAIN);
+    EXPECT_EQ(fi_eq_sread(p.passive.eq, &type, &entry, sizeof entry, 100, 0), -FI_EAGAIN);
   }
   NoDescriptors none;
   none.give_one();
