@@ -41,6 +41,8 @@
 #include <span>
 #include <vector>
 
+#include "tests/fuzz/check.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #define WEFT_FUZZ_ASAN 1
 #elif defined(__has_feature)
@@ -51,14 +53,6 @@
 #ifdef WEFT_FUZZ_ASAN
 #include <sanitizer/asan_interface.h>
 #endif
-
-#define FUZZ_CHECK(condition, what)                                                   \
-  do {                                                                                \
-    if (!(condition)) {                                                               \
-      std::fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, what, #condition); \
-      std::abort();                                                                   \
-    }                                                                                 \
-  } while (false)
 
 namespace weft::fuzz {
 

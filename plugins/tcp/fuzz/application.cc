@@ -4,46 +4,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "plugins/tcp/fuzz/bytes.h"
+
 namespace weft::tcp::fuzz {
 namespace {
 
 uintptr_t next_context = 1;
-
-void *as_context(uintptr_t number) {
-  return reinterpret_cast<void *>(number);
-}
-
-// Most of the time is spent here, so the branches are not instrumented.
-#if defined(__clang__)
-#define WEFT_FUZZ_PLAIN __attribute__((no_sanitize("coverage")))
-#else
-#define WEFT_FUZZ_PLAIN
-#endif
-
-// Bytes `from` to `to` of the parts are all `expected(i)`, i from 0 on.
-template <class Expected>
-WEFT_FUZZ_PLAIN bool bytes_are(const Posted &op, size_t from, size_t to, Expected expected) {
-  size_t at = 0, i = 0;
-  for (const Memory &part : op.parts) {
-    for (size_t k = from > at ? from - at : 0; k < part.size && at + k < to; ++k)
-      if (part.bytes[k] != expected(i++)) return false;
-    at += part.size;
-  }
-  return true;
-}
-
-struct IsPattern {
-  uint32_t id;
-  WEFT_FUZZ_PLAIN uint8_t operator()(size_t i) const { return uint8_t(id * 37 + i * 7 + (i >> 8)); }
-};
-struct IsByte {
-  uint8_t byte;
-  WEFT_FUZZ_PLAIN uint8_t operator()(size_t) const { return byte; }
-};
-
-WEFT_FUZZ_PLAIN void fill(Memory &memory, uint32_t id, size_t from) {
-  for (size_t i = 0; i < memory.size; ++i) memory.bytes[i] = IsPattern{id}(from + i);
-}
 
 }  // namespace
 
@@ -309,17 +275,29 @@ void Endpoint::received(Posted &op, uint64_t flags, size_t length, void *buf, ui
   } else if (!truncated) {
     FUZZ_CHECK(bytes_are(op, length, op.length, IsByte{Memory::kCanary}));
   }
+  if (op.told) check_claim(op, flags, length, source);
+  Message *const found = friends_message(op.tagged, flags, data, tag, source);
+  if (found == nullptr) return;
+  const auto id = uint32_t(data);
+  Message &message = *found;
+  FUZZ_CHECK(message.told == op.told);
+  message.arrived = true;
+  FUZZ_CHECK(truncated ? length < message.length : length == message.length);
+  FUZZ_CHECK(bytes_are(op, from, from + length, IsPattern{id}));
+}
+
+// The message of the friend, which has not arrived yet. Null: it is a stranger's, or excused.
+Message *Endpoint::friends_message(bool tagged, uint64_t flags, uint64_t data, uint64_t tag,
+                                   fi_addr_t source) {
   const bool is_friends = unconnected ? other != nullptr && source == other_addr : other != nullptr;
-  if (!is_friends || friendship->excused) return;
+  if (!is_friends || friendship->excused) return nullptr;
   FUZZ_CHECK(flags & FI_REMOTE_CQ_DATA && data >> 32 == kFriendly >> 32);
   const auto id = uint32_t(data);
   FUZZ_CHECK(id < friendship->messages.size());
   Message &message = friendship->messages[id];
-  FUZZ_CHECK(message.to == this && !message.arrived && message.tagged == op.tagged);
-  message.arrived = true;
-  if (op.tagged) FUZZ_CHECK(message.tag == tag);
-  FUZZ_CHECK(truncated ? length < message.length : length == message.length);
-  FUZZ_CHECK(bytes_are(op, from, from + length, IsPattern{id}));
+  FUZZ_CHECK(message.to == this && !message.arrived && message.tagged == tagged);
+  if (tagged) FUZZ_CHECK(message.tag == tag);
+  return &message;
 }
 
 Posted &Endpoint::receive_of(uintptr_t context) {
@@ -362,6 +340,7 @@ void Endpoint::completed(const fi_cq_tagged_entry &e, fi_addr_t source) {
     }
     return end(ops, context);
   }
+  if (buffered.on && !receives->ops.contains(context)) return noticed(e, source);
   Posted &op = receive_of(context);
   if (op.kind == Posted::kLook) {
     if (op.discards && unconnected && other != nullptr && source == other_addr &&
@@ -441,6 +420,7 @@ void Endpoint::close() {
   }
   claims.clear();
   claim_kinds.clear();
+  notices_.clear();
   // Earlier completions are still there, and no later ones come.
   while (drain(1)) {
   }

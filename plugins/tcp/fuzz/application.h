@@ -34,7 +34,8 @@
 #include <set>
 #include <vector>
 
-#include "plugins/tcp/wire/fuzz.h"
+#include "tests/fuzz/check.h"
+#include "tests/fuzz/notices.h"
 
 namespace weft::tcp::fuzz {
 
@@ -88,6 +89,7 @@ struct Message {
   uint64_t tag;
   bool ended = false;    // for its sender
   bool arrived = false;  // or was discarded
+  bool told = false;     // under FI_BUFFERED_RECV, before it arrives
 };
 
 // The state that two friends share.
@@ -121,6 +123,11 @@ struct Posted {
   std::vector<iovec> iov;
   size_t length = 0;
   std::map<uintptr_t, size_t> used;  // multi: offset and length of the messages in it
+  // The claim of a message that the application was told of: what is known of it.
+  bool told = false;
+  size_t told_length = 0;
+  std::vector<uint8_t> first;
+  fi_addr_t source = FI_ADDR_UNSPEC;
   const Endpoint *teller = nullptr;  // multi: the endpoint whose queue gave the buffer back
 };
 
@@ -135,6 +142,13 @@ struct Receives {
   PostedOps given_back;
 };
 
+// FI_BUFFERED_RECV, and its options.
+struct Buffered {
+  bool on = false;
+  bool variable = false;  // FI_VARIABLE_MSG instead
+  size_t limit = 0, min = 0;
+};
+
 class Endpoint {
  public:
   fid_domain *domain = nullptr;
@@ -142,6 +156,7 @@ class Endpoint {
   fid_cq *cq = nullptr;
   size_t cq_size = 0;
   bool unconnected = false;
+  Buffered buffered;
   bool strict = true;  // operations with the friend do not fail
   Receives own, *receives = &own;
   PostedOps ops;  // all but receives
@@ -158,6 +173,10 @@ class Endpoint {
   void post_any();  // receives that match every message
   void look(Input &in);
   void take_claims();
+  // Claims or discards one of the messages that the application was told of. False: there is none,
+  // or it has to be done again later.
+  bool settle_told(size_t which, size_t length, bool drop, bool pieces);
+  void settle_all_told();
   void send(Input &in, bool to_friend, fi_addr_t to);
   void access(Input &in, bool to_friend, fi_addr_t to, uint64_t address, uint64_t key);
   void cancel(uintptr_t context);
@@ -173,12 +192,17 @@ class Endpoint {
   void failed(const fi_cq_err_entry &e);
   void received(Posted &op, uint64_t flags, size_t length, void *buf, uint64_t data, uint64_t tag,
                 fi_addr_t source, bool truncated);
+  Message *friends_message(bool tagged, uint64_t flags, uint64_t data, uint64_t tag,
+                           fi_addr_t source);
+  void noticed(const fi_cq_tagged_entry &e, fi_addr_t source);
+  void check_claim(const Posted &op, uint64_t flags, size_t length, fi_addr_t source);
   void end(PostedOps &ops, uintptr_t context);
   Posted &receive_of(uintptr_t context);
   void end_receive(uintptr_t context);
   Posted &add(PostedOps &to, Posted::Kind kind, uintptr_t &context);
-  void excuse_none(int error, const Posted &op);
 
+  weft::fuzz::Notices notices_;
+  int64_t last_told_ = -1;    // the friend's untagged message
   std::set<uintptr_t> gone_;  // closed with the endpoint; earlier completions may still be read
 };
 

@@ -2,11 +2,13 @@
 #include "plugins/tcp/fuzz/node.h"
 
 #include <rdma/fi_cm.h>
+#include <weft/sdk/buffered.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "core/base/info.h"
 #include "plugins/tcp/fabric.h"
@@ -44,6 +46,14 @@ void Node::open(const Settings &settings, bool msg, bool wants_shared) {
   info->caps = FI_MSG | FI_RMA | FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ |
                FI_REMOTE_WRITE | FI_MULTI_RECV;
   if (!msg) info->caps |= FI_TAGGED | FI_SOURCE | FI_DIRECTED_RECV;
+  if (buffered.on) {
+    info->caps &= ~uint64_t(FI_MULTI_RECV);
+    if (buffered.variable) {
+      info->caps |= sdk::kVariableMsg;
+    } else {
+      info->mode |= sdk::kBufferedRecv;
+    }
+  }
   info->addr_format = FI_SOCKADDR_IN;
   const sockaddr_in at = address_of(host, 0);
   info->src_addr = std::malloc(sizeof at);
@@ -58,7 +68,7 @@ void Node::open(const Settings &settings, bool msg, bool wants_shared) {
   info->domain_attr->resource_mgmt = FI_RM_ENABLED;
   info->domain_attr->mr_mode = FI_MR_PROV_KEY;
   fi_fabric_attr attr{};
-  attr.api_version = FI_VERSION(2, 6);
+  attr.api_version = buffered.on ? FI_VERSION(1, 21) : FI_VERSION(2, 6);  // 2.0 has no such mode
   fabric = Fabric::open(&instance, settings, nullptr, attr, nullptr).value();
   must(fi_domain(fabric, info, &domain, nullptr));
   if (wants_shared) {
@@ -94,6 +104,7 @@ Endpoint &Node::make(const fi_info *from) {
   e.unconnected = !connected;
   e.region = region.get();
   e.cq_size = cq_size;
+  e.buffered = buffered;
   fi_cq_attr attr{};
   attr.format = FI_CQ_FORMAT_TAGGED;
   attr.size = cq_size;
@@ -105,6 +116,13 @@ Endpoint &Node::make(const fi_info *from) {
   if (shared.context != nullptr) {
     must(fi_ep_bind(e.ep, &shared.context->fid, 0));
     e.receives = &shared;
+  }
+  if (buffered.on) {
+    const size_t none = 0;
+    for (auto [option, bytes] : {std::pair{FI_OPT_BUFFERED_MIN, none},
+                                 {FI_OPT_BUFFERED_LIMIT, buffered.limit},
+                                 {FI_OPT_BUFFERED_MIN, buffered.min}})
+      must(fi_setopt(&e.ep->fid, FI_OPT_ENDPOINT, option, &bytes, sizeof bytes));
   }
   must(fi_enable(e.ep));
   return e;

@@ -38,6 +38,7 @@ struct Node {
   uint8_t host = 0;
   bool connected = false;  // FI_EP_MSG
   size_t cq_size = 0;
+  Buffered buffered;  // of its endpoints
   fi_info *info = nullptr;
   fid_fabric *fabric = nullptr;
   fid_domain *domain = nullptr;

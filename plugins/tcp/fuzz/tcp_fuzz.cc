@@ -4,13 +4,15 @@
 //
 // Input: a byte of settings, then commands. FI_EP_RDM: one endpoint each for us and the friend, in
 // each other's address vectors. FI_EP_MSG: we listen; the friend and strangers connect; our
-// endpoints have their own receives or a shared context. The checks are in application.h. At the
+// endpoints have their own receives or a shared context. Unconnected endpoints without a shared
+// context may have FI_BUFFERED_RECV or FI_VARIABLE_MSG. The checks are in application.h. At the
 // end all operations between friends have ended, their messages have arrived, all objects close,
 // and no descriptor is left.
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 
@@ -80,6 +82,16 @@ World::World(Input &in) : in_(in) {
   them_.host = kFriendHost;
   us_.cq_size = 2u << (sizes & 7);
   them_.cq_size = 256;
+  if (!msg_ && sizes & 0x60) {
+    static constexpr size_t kLimits[] = {0, 64, 128, 200, 256, 1000, 5000, 20000};
+    const uint8_t kind = in.u8();
+    const size_t limit = kLimits[kind & 7];
+    const size_t min =
+        std::array{size_t(0), std::min<size_t>(1, limit), limit / 2, limit}[kind >> 3 & 3];
+    const Buffered buffered{.on = true, .variable = (kind & 0x20) != 0, .limit = limit, .min = min};
+    if (sizes & 0x20 && !shared_) us_.buffered = buffered;
+    if (sizes & 0x40) them_.buffered = buffered;
+  }
   set_process(1000);
   us_.open(settings_, msg_, shared_);
   if (msg_) {
@@ -319,7 +331,12 @@ void World::step() {
     case 0:
     case 1:
     case 2:
-      if (e != nullptr) e->post_recv(in_);
+      if (e != nullptr && e->buffered.on && command % 20 != 0) {
+        const uint8_t how = in_.u8();
+        e->settle_told(how >> 2, in_.length(), how & 1, how & 2);
+      } else if (e != nullptr) {
+        e->post_recv(in_);
+      }
       return;
     case 3:
     case 4:
@@ -397,6 +414,7 @@ void World::settle() {
       for (const auto &e : node->endpoints) {
         if (e->ep == nullptr) continue;
         e->take_claims();
+        e->settle_all_told();
         e->post_any();
         if (e->drain(16)) idle = 0;
       }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "connect_message.h"
-#include "fuzz.h"
+#include "tests/fuzz/check.h"
 
 using namespace weft::tcp;
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "frame.h"
-#include "fuzz.h"
+#include "tests/fuzz/check.h"
 
 using namespace weft::tcp;
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "fuzz.h"
 #include "peer_link.h"
 #include "rdm_message.h"
+#include "tests/fuzz/check.h"
 
 using namespace weft::tcp;
 
