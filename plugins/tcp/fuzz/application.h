@@ -128,6 +128,7 @@ struct Posted {
   size_t told_length = 0;
   std::vector<uint8_t> first;
   fi_addr_t source = FI_ADDR_UNSPEC;
+  uint8_t names = 0;
   const Endpoint *teller = nullptr;  // multi: the endpoint whose queue gave the buffer back
 };
 
@@ -157,6 +158,7 @@ class Endpoint {
   size_t cq_size = 0;
   bool unconnected = false;
   Buffered buffered;
+  uint8_t names = 0;   // counts changes of our address vector
   bool strict = true;  // operations with the friend do not fail
   Receives own, *receives = &own;
   PostedOps ops;  // all but receives

@@ -272,6 +272,11 @@ void World::reopen(Node &node) {
 
 void World::remove_or_insert(uint8_t which) {
   if (us_.av == nullptr) return;
+  for (const auto &e : us_.endpoints) {
+    while (e->buffered.on && e->drain(1)) {  // what is in the queue has the old names
+    }
+    ++e->names;
+  }
   const size_t i = which % strangers_.size();
   fi_addr_t &addr = stranger_addrs_[i];
   if (addr != FI_ADDR_UNSPEC) {
