@@ -58,6 +58,10 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
   }
   ~Endpoint() {
     core_->abandon();
+    receiver_.visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &m) {
+      receiver_.forget(m);
+      core_->discard(static_cast<RxMessage &>(m));
+    });
     core_.reset();
     fi_close(cq_->base());
   }
