@@ -52,6 +52,7 @@ struct CudaCopy2d {
 constexpr size_t kShort = 32768;
 constexpr std::chrono::microseconds kTooLong{50};  // of a short copy: the next ones are in rows,
 constexpr int kRowsAfter = 1000;                   // so many
+constexpr size_t kMostInOrder = 4096;              // buffers that are remembered
 
 struct CudaFunctions {
   int (*init)(unsigned);
@@ -114,7 +115,7 @@ class CudaMemory final : public HmemIface {
   const CudaFunctions cuda_;
   std::atomic<int> rows_left_{0};  // copies that are in rows
   std::mutex mutex_;
-  std::unordered_set<uint64_t> in_order_;       // buffers that put_in_order() has seen
+  std::unordered_set<uint64_t> in_order_;       // buffers without the attribute of put_in_order()
   std::unordered_map<int, void *> primary_;     // contexts, by device
   std::unordered_map<void *, void *> streams_;  // by context
 };
@@ -152,16 +153,18 @@ HmemPlace CudaMemory::find(const void *address) {
 }
 
 // A cuMemcpy() to a device may return before the bytes are there. Our copies must come after them, but
-// they are in a stream of their own, so as not to wait for the application's kernels. So of this
-// buffer such calls are to return later (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS), and the first time we wait
-// for those that were before. Not every kind of allocation allows it: it is tried once.
+// they are in a stream of their own, so as not to wait for the application's kernels. So such calls
+// for this buffer are to return later (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS), and the first time we wait
+// for those that were before. Not every kind of allocation has the attribute: then this happens once
+// for a buffer.
 void CudaMemory::put_in_order(uintptr_t at, uint64_t buffer, void *context) {
-  {
+  const unsigned yes = 1;
+  if (cuda_.set_attribute == nullptr ||
+      cuda_.set_attribute(&yes, kPointerSyncMemops, at) != kCudaSuccess) {
     const std::lock_guard guard(mutex_);
+    if (in_order_.size() >= kMostInOrder) in_order_.clear();
     if (!in_order_.insert(buffer).second) return;
   }
-  const unsigned yes = 1;
-  if (cuda_.set_attribute != nullptr) (void)cuda_.set_attribute(&yes, kPointerSyncMemops, at);
   const Current current(cuda_, context);
   if (current) (void)cuda_.stream_synchronize(legacy_stream());
 }

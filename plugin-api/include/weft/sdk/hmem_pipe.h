@@ -74,8 +74,9 @@ class HmemOutput {
         parts_{Part{.bytes = staging_.bytes()}, Part{.bytes = staging_.bytes() + kPart}} {}
   ~HmemOutput() { drop(); }
 
-  // `iov` are the next bytes of the stream of `owner`; after the first `count`, which become fewer,
-  // it is undefined. Those of devices are replaced by copies. False: a device has failed.
+  // The first `count` of `iov` are the next bytes of the stream of `owner`. Vectors in memory of a
+  // device are replaced by copies, and `count` becomes the number of vectors that can be sent now.
+  // False: a device has failed.
   bool stage(const void *owner, std::span<iovec> iov, size_t &count);
   // The stream took so many bytes of what stage() left.
   void on_sent(std::span<const iovec> iov, size_t sent);
