@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // FI_HMEM over connected endpoints: transfers from, to and between memory of devices, which faults
 // when the processor touches it.
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -75,6 +77,25 @@ TEST_F(MsgHmem, MessagesFromAndToDevices) {
       EXPECT_EQ(in.read(), host);
     }
   }
+}
+
+// Copies from the memory of a sender may be under way when it closes: they end before that. The one
+// that receives makes no progress, so the socket has room for a part of the message only.
+TEST_F(MsgHmem, ASenderThatClosesLeavesItsMemoryAlone) {
+  constexpr size_t kLarge = 32 << 20;
+  Pair pair(with_devices());
+  auto large = std::make_unique<DeviceMemory>(kLarge);
+  must(fi_send(pair.a.ep, large->data(), kLarge, nullptr, 0, nullptr));
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(poll(pair.a.tx_cq), std::nullopt);
+  pair.a.ep.reset();
+  large.reset();
+  // Its device goes on to copy for others.
+  Pair other(with_devices());
+  const DeviceMemory out(pattern(1000000, 1)), in(1000000);
+  must(fi_recv(other.b.ep, in.data(), in.size(), nullptr, 0, nullptr));
+  other.post([&] { return fi_send(other.a.ep, out.data(), out.size(), nullptr, 0, nullptr); });
+  EXPECT_EQ(other.wait(other.b.rx_cq).err, 0);
+  EXPECT_EQ(in.read(), out.read());
 }
 
 TEST_F(MsgHmem, WritesAndReads) {
