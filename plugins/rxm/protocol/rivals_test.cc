@@ -91,6 +91,15 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
                                          .process = process}));
     return request.accepted ? newest() : nullptr;
   }
+  // An impostor's request crosses ours, and it gets message 1. Null: it was not accepted.
+  Link *crossed() {
+    send(kPeer);
+    Link *const impostor = asked_by(kPeer, kImpostor);
+    if (impostor == nullptr) return nullptr;
+    connected(*impostor);
+    sent();
+    return impostor;
+  }
   void connected(Link &link) { core_->on_connected(*link.owner, {}); }
   void accepts(Link &ours, uint32_t process) {
     core_->on_connected(
@@ -230,11 +239,8 @@ TEST(Rivals, NoRoomForACrossingRequestFailsNothing) {
 
 TEST(Rivals, NothingIsLeftWhenAllConnectionsHaveEnded) {
   Endpoint e;
-  e.send(kPeer);
-  Link *impostor = e.asked_by(kPeer, kImpostor);
+  Link *impostor = e.crossed();
   ASSERT_NE(impostor, nullptr);
-  e.connected(*impostor);
-  e.sent();
   e.accepts(e.link(0), kPeerProcess);
   e.pass(kSecond);
   EXPECT_EQ(impostor->owner, nullptr) << "the peer's connection replaces it";
@@ -267,11 +273,8 @@ TEST(Rivals, AStrangerThatRestartsOftenHasOneConnection) {
 
 TEST(Rivals, AnOperationOnADeadLinkGoesByTheLinkThatReplacesIt) {
   Endpoint e;
-  e.send(kPeer);
-  Link *impostor = e.asked_by(kPeer, kImpostor);
+  Link *impostor = e.crossed();
   ASSERT_NE(impostor, nullptr);
-  e.connected(*impostor);
-  e.sent();
   e.answer = -FI_ENOTCONN;
   e.send(kPeer);
   e.answer = 0;
@@ -318,11 +321,8 @@ using Tags = std::vector<uint64_t>;
 
 // An impostor's request crosses ours. It has got message 1, and our request is accepted.
 Link *doubt(Endpoint &e) {
-  e.send(kPeer);
-  Link *impostor = e.asked_by(kPeer, kImpostor);
+  Link *impostor = e.crossed();
   if (impostor == nullptr) return nullptr;
-  e.connected(*impostor);
-  e.sent();
   e.accepts(e.link(0), kPeerProcess);
   e.send(kPeer);
   e.send(kPeer);
@@ -368,11 +368,8 @@ TEST(Rivals, OperationsGoOnWhenTheRequesterIsTheOwner) {
 TEST(Rivals, AnAnswerToTheOwnerWaitsThoughItsMessageOvertookTheNews) {
   for (const bool accepted : {true, false}) {
     Endpoint e;
-    e.send(kPeer);
-    Link *impostor = e.asked_by(kPeer, kImpostor);
+    Link *impostor = e.crossed();
     ASSERT_NE(impostor, nullptr);
-    e.connected(*impostor);
-    e.sent();
     e.hears(e.link(0));
     e.send(kPeer);
     e.core().poll();
@@ -412,11 +409,8 @@ TEST(Rivals, AnAnswerToANewProcessWaitsForItsConnection) {
 
 TEST(Rivals, AMessageOfWhichTheImpostorHasAPartFails) {
   Endpoint e;
-  e.send(kPeer);
-  Link *impostor = e.asked_by(kPeer, kImpostor);
+  Link *impostor = e.crossed();
   ASSERT_NE(impostor, nullptr);
-  e.connected(*impostor);
-  e.sent();
   e.answer = -FI_EAGAIN;
   e.room = 1;
   e.send(kPeer, 40'000);
