@@ -113,6 +113,20 @@ TEST(Coll, EndpointsThatShareReceivesAreInOneGroup) {
     EXPECT_EQ(team.net.wait(team.net[i].tx_cq).err, FI_ENOTCONN);
 }
 
+// Two leaders add up even and odd ranks, which loses nothing here; in other orders the sum is 4.
+TEST(Coll, MembersOnOneHostTakeTwoLeadersForLongData) {
+  CollTeam team(4);
+  const double given[] = {1e16, 1, -1e16, 3.5};
+  std::vector<std::vector<double>> in(4), out(4, std::vector<double>(4096));
+  for (size_t i = 0; i < 4; ++i) {
+    in[i].assign(4096, given[i]);
+    must(fi_allreduce(team.net[i].ep, in[i].data(), 4096, nullptr, out[i].data(), nullptr,
+                      team.at(i), FI_DOUBLE, FI_SUM, 0, &team));
+  }
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(team.net.wait(team.net[i].tx_cq).err, 0);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(out[i], std::vector<double>(4096, 4.5)) << i;
+}
+
 TEST(Coll, AnEndpointWithGroupsIsBusy) {
   CollTeam team(2);
   EXPECT_EQ(fi_close(team.net[0].ep.fid()), -FI_EBUSY);

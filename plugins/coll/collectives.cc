@@ -32,6 +32,11 @@ int error_of(Failure failure) {
   }
 }
 
+bool are_on_one_host(const sdk::Address &one, const sdk::Address &other) {
+  const auto moved = one.with_port(other.port());
+  return one.has_port() && moved && *moved == other;
+}
+
 const char *text_of(Failure failure) {
   switch (failure) {
     case Failure::kMismatch:
@@ -151,7 +156,7 @@ Result<GroupPlace> Collectives::place_of(sdk::Av &av, const std::vector<fi_addr_
     return fail(FI_EINVAL, "the set has %zu members: a group has 1 to %u", members.size(),
                 Schedule::kMaxMembers);
   WEFT_TRY(const sdk::Address own, endpoint_.own_address());
-  GroupPlace place;
+  GroupPlace place{.one_host = true};
   Groups::Membership membership;
   bool found = false;
   for (const fi_addr_t member : members) {
@@ -160,6 +165,7 @@ Result<GroupPlace> Collectives::place_of(sdk::Av &av, const std::vector<fi_addr_
     if (!known)
       return fail(FI_EINVAL, "member %llu of the set is not in the address vector any more",
                   (unsigned long long)member);
+    place.one_host = place.one_host && are_on_one_host(*known, own);
     if (*known == own) {
       if (found) return fail(FI_EINVAL, "two members of the set have the endpoint's own address");
       found = true;

@@ -76,6 +76,7 @@ class Collectives final : private Carrier, private sdk::Handler {
 
   // ---- for the reader of the queue beneath ----
   void on_done(Wire &wire, int err, size_t length);
+  bool has_ended() const { return !ended_.empty(); }  // on_polled() reports it
   void on_polled();  // after all that has been read: what waits may go on
 
  private:

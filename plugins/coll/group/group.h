@@ -41,6 +41,7 @@ struct GroupPlace {
   std::vector<uint64_t> peers;  // by rank
   uint32_t rank = 0;
   uint64_t membership = 0;  // the same number at all members
+  bool one_host = false;    // all members are on one
 };
 
 class Group {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Allreduce: by way of the first member or by recursive doubling for little data, Rabenseifner's
-// halving and doubling for more, a ring for much.
+// Allreduce: by way of two leaders, or by recursive doubling for little data, Rabenseifner's halving
+// and doubling for more, a ring for much.
 //
 // The operand is not copied: the first reduction has it on one side, and what came from another
 // member, which is received into the result, on the other.
@@ -41,28 +41,38 @@ void end_folded(const Task &task, const Fold &fold, uint32_t index, Steps &steps
 
 }  // namespace
 
-Need need_allreduce_linear(const Task &task) {
-  return {.rounds = 2, .scratch = task.rank == 0 ? (task.size - 1) * task.bytes() : 0};
+Need need_allreduce_leaders(const Task &task) {
+  const Halves halves(task);
+  const bool leads = task.rank == halves.leader;
+  return {.rounds = 3, .scratch = leads ? (halves.followers() + 1) * task.bytes() : 0};
 }
 
-void fill_allreduce_linear(const Task &task, uint32_t index, Round &round) {
+// A leader reduces what its half has, then the leaders what both have, then each tells its half.
+void fill_allreduce_leaders(const Task &task, uint32_t index, Round &round) {
   Steps steps(task, round);
+  const Halves halves(task);
   const Slice own{First(task).own, 0, task.bytes()}, all{Place::kResult, 0, task.bytes()};
-  if (task.rank != 0) {
+  if (task.rank != halves.leader) {
     if (index != 0) return;
-    steps.receive(0, 1, all);
-    return steps.send(0, 0, own);
+    steps.receive(halves.leader, 2, all);
+    return steps.send(halves.leader, 0, own);
   }
-  if (index == 0 && task.size == 1) steps.copy(all, own);
-  for (uint32_t rank = 1; rank < task.size; ++rank) {
-    if (index != 0) {
-      steps.send(rank, 1, all);
-      continue;
-    }
-    const Slice other = steps.block(Place::kScratch, rank - 1);
-    steps.receive(rank, 0, other);
-    steps.reduce_into(all, rank == 1 ? own : all, other, false);
+  if (index == 0) {
+    if (task.size == 1) return steps.copy(all, own);
+    return halves.for_followers([&](uint32_t rank, uint32_t i) {
+      const Slice other = steps.block(Place::kScratch, i);
+      steps.receive(rank, 0, other);
+      steps.reduce_into(all, i == 0 ? own : all, other, false);
+    });
   }
+  if (index == 2)
+    return halves.for_followers([&](uint32_t rank, uint32_t) { steps.send(rank, 2, all); });
+  if (task.size == 1) return;
+  const Slice mine = halves.followers() != 0 ? all : own;
+  const Slice other = steps.block(Place::kScratch, halves.followers());
+  steps.receive(halves.other_leader(), 1, other);
+  steps.send(halves.other_leader(), 1, mine);
+  steps.reduce_into(all, mine, other, halves.leader == 1);
 }
 
 Need need_allreduce_doubling(const Task &task) {

@@ -75,7 +75,8 @@ void fill_alltoall_bruck(const Task &task, uint32_t index, Round &round) {
 }
 
 Need need_alltoall_pairwise(const Task &task) {
-  return {.rounds = std::max(1u, (task.size - 1 + kPairs - 1) / kPairs)};
+  const uint32_t pairs = pairs_of(task);
+  return {.rounds = std::max(1u, (task.size - 1 + pairs - 1) / pairs)};
 }
 
 void fill_alltoall_pairwise(const Task &task, uint32_t index, Round &round) {
@@ -84,7 +85,8 @@ void fill_alltoall_pairwise(const Task &task, uint32_t index, Round &round) {
     steps.copy_before(steps.block(Place::kResult, task.rank),
                       steps.block(Place::kOperand, task.rank));
   const uint64_t around = uint64_t{task.rank} + task.size;
-  const uint32_t first = 1 + index * kPairs, last = std::min(first + kPairs, task.size);
+  const uint32_t pairs = pairs_of(task);
+  const uint32_t first = 1 + index * pairs, last = std::min(first + pairs, task.size);
   for (uint32_t distance = first; distance < last; ++distance) {
     const uint32_t from = wrap(around - distance, task.size);
     const uint32_t to = wrap(around + distance, task.size);

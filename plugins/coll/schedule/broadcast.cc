@@ -1,26 +1,31 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Barrier by way of the first member, or by dissemination. Broadcast by a binomial tree; of long
-// data along a chain in pieces, or by a scatter and an allgather in a ring.
+// Barrier by way of two leaders, or by dissemination. Broadcast by two leaders, or by a binomial
+// tree; of long data along a chain in pieces, or by a scatter and an allgather in a ring.
 #include "plugins/coll/schedule/parts.h"
 #include "plugins/coll/schedule/tree.h"
 
 namespace weft::coll {
 
-// The first member hears of all, then tells all.
-Need need_barrier_linear(const Task &) {
-  return {.rounds = 2};
+// A leader hears of its half, then the leaders of each other, then each tells its half.
+Need need_barrier_leaders(const Task &) {
+  return {.rounds = 3};
 }
 
-void fill_barrier_linear(const Task &task, uint32_t index, Round &round) {
-  const bool tells = index == 1;
-  if (task.rank != 0) {
-    if (tells) return;
-    round.transfers.push_back({.sends = false, .peer = 0, .label = 1, .slice = {}});
-    round.transfers.push_back({.sends = true, .peer = 0, .label = 0, .slice = {}});
+void fill_barrier_leaders(const Task &task, uint32_t index, Round &round) {
+  const Halves halves(task);
+  const auto add = [&](bool sends, uint32_t peer, uint32_t label) {
+    round.transfers.push_back({.sends = sends, .peer = peer, .label = label, .slice = {}});
+  };
+  if (task.rank != halves.leader) {
+    if (index != 0) return;
+    add(false, halves.leader, 2);
+    return add(true, halves.leader, 0);
+  }
+  if (index == 1) {
+    if (task.size > 1) Steps(task, round).signal(halves.other_leader(), halves.other_leader(), 1);
     return;
   }
-  for (uint32_t rank = 1; rank < task.size; ++rank)
-    round.transfers.push_back({.sends = tells, .peer = rank, .label = tells, .slice = {}});
+  halves.for_followers([&](uint32_t rank, uint32_t) { add(index == 2, rank, index); });
 }
 
 // In each round a member hears, by way of others, of twice as many.
@@ -33,6 +38,26 @@ void fill_barrier(const Task &task, uint32_t index, Round &round) {
   const uint32_t distance = 1u << index;
   steps.signal(wrap(uint64_t{task.rank} + distance, task.size),
                wrap(uint64_t{task.rank} + task.size - distance, task.size), index);
+}
+
+Need need_broadcast_leaders(const Task &) {
+  return {.rounds = 2};
+}
+
+// The root tells the other leader, then each tells its half. Ranks are counted from the root.
+void fill_broadcast_leaders(const Task &task, uint32_t index, Round &round) {
+  Steps steps(task, round);
+  const Relative order{task.size, task.root};
+  const uint32_t own = order.of(task.rank);
+  const Halves halves(task.size, own);
+  const Slice data{Place::kResult, 0, task.bytes()};
+  if (index == 0) {
+    if (own != 0) steps.receive(order.rank(own == 1 ? 0 : halves.leader), 0, data);
+    return;
+  }
+  if (own != halves.leader) return;
+  if (own == 0 && task.size > 1) steps.send(order.rank(1), 0, data);
+  halves.for_followers([&](uint32_t rank, uint32_t) { steps.send(order.rank(rank), 0, data); });
 }
 
 Need need_broadcast_binomial(const Task &) {

@@ -48,18 +48,26 @@ std::string names_of_algorithms(fi_collective_op coll) {
 
 Choice::Choice()
     : rules_{
-          // Few members: two hops by way of the first one are fewer messages, and as fast.
+          // Few members: by way of two leaders are fewer messages, and as fast. On one host, where
+          // links are no bottleneck and all share its CPUs, that holds for long data, too.
           {FI_BARRIER, Algorithm::kDissemination, kAny, 2},
-          {FI_BARRIER, Algorithm::kLinear, kAny, 8},
+          {FI_BARRIER, Algorithm::kLeaders, kAny, 8},
           {FI_BARRIER, Algorithm::kDissemination},
+          {FI_BROADCAST, Algorithm::kLeaders, 2 * kKibi, 4},
+          {FI_BROADCAST, Algorithm::kBinomial, 2 * kKibi},
+          {FI_BROADCAST, Algorithm::kLeaders, 16 * kKibi, 8},
+          {FI_BROADCAST, Algorithm::kLeaders, 64 * kKibi, 8, true},
           {FI_BROADCAST, Algorithm::kBinomial, 16 * kKibi},
           {FI_BROADCAST, Algorithm::kBinomial, kAny, 2},
+          {FI_BROADCAST, Algorithm::kBinomial, kKibi * kKibi, 4},
+          {FI_BROADCAST, Algorithm::kLeaders, kKibi * kKibi, 8, true},
           {FI_BROADCAST, Algorithm::kBinomial, kKibi * kKibi, 8},
           {FI_BROADCAST, Algorithm::kPipeline, kAny, 8},
           {FI_BROADCAST, Algorithm::kScatterAllgather, kAny, 256},
           {FI_BROADCAST, Algorithm::kBinomial},
           {FI_ALLREDUCE, Algorithm::kRecursiveDoubling, kKibi * kKibi, 2},
-          {FI_ALLREDUCE, Algorithm::kLinear, 16 * kKibi, 8},
+          {FI_ALLREDUCE, Algorithm::kLeaders, 16 * kKibi, 8},
+          {FI_ALLREDUCE, Algorithm::kLeaders, kKibi * kKibi, 8, true},
           {FI_ALLREDUCE, Algorithm::kRecursiveDoubling, 4 * kKibi},
           {FI_ALLREDUCE, Algorithm::kRabenseifner, kKibi * kKibi},
           {FI_ALLREDUCE, Algorithm::kRing, kAny, 64},
@@ -81,7 +89,8 @@ Choice::Choice()
       hash_(hash_of_lines()) {}
 
 Result<Choice::Rule> Choice::parse(const std::string &item) {
-  constexpr const char *kForm = "COLLECTIVE[:BYTES[:MEMBERS]]=ALGORITHM, as in allreduce:4K=ring";
+  constexpr const char *kForm =
+      "COLLECTIVE[:BYTES[:MEMBERS[:host]]]=ALGORITHM, as in allreduce:4K=ring";
   std::string_view right = item;
   std::string_view left = cut_off(right, '=');
   const std::string_view coll_name = cut_off(left, ':');
@@ -97,9 +106,14 @@ Result<Choice::Rule> Choice::parse(const std::string &item) {
   Rule rule{.coll = *coll, .algorithm = *algorithm};
   const std::string_view bytes = cut_off(left, ':');
   const auto bytes_limit = bytes.empty() ? kAny : number_of(bytes, true);
-  const auto members_limit = left.empty() ? kAny : number_of(left, false);
+  const std::string_view members = cut_off(left, ':');
+  const auto members_limit = members.empty() ? kAny : number_of(members, false);
   if (!bytes_limit || !members_limit)
     return fail(FI_EINVAL, "\"%s\": BYTES and MEMBERS are numbers: write %s", item.c_str(), kForm);
+  if (!left.empty() && left != "host")
+    return fail(FI_EINVAL, "\"%s\": behind MEMBERS there is \"host\" or nothing: write %s",
+                item.c_str(), kForm);
+  rule.one_host = !left.empty();
   rule.bytes = *bytes_limit;
   rule.members = *members_limit;
   return rule;
@@ -119,7 +133,8 @@ Result<Choice> Choice::with(std::span<const std::string> items) {
 
 void Choice::choose(Task &task) const {
   const auto found = std::ranges::find_if(rules_, [&](const Rule &rule) {
-    return rule.coll == task.coll && task.bytes() <= rule.bytes && task.size <= rule.members;
+    return rule.coll == task.coll && task.bytes() <= rule.bytes && task.size <= rule.members &&
+           (task.one_host || !rule.one_host);
   });
   if (found != rules_.end()) task.algorithm = found->algorithm;
 }
@@ -128,9 +143,12 @@ std::vector<std::string> Choice::lines() const {
   std::vector<std::string> lines;
   for (const Rule &rule : rules_) {
     std::string line(name_of(rule.coll));
-    if (rule.bytes != kAny || rule.members != kAny)
-      line += ":" + (rule.bytes == kAny ? std::string() : std::to_string(rule.bytes));
-    if (rule.members != kAny) line += ":" + std::to_string(rule.members);
+    const auto add = [&](uint64_t limit, bool anyway) {
+      if (limit != kAny || anyway) line += ":" + (limit != kAny ? std::to_string(limit) : "");
+    };
+    add(rule.bytes, rule.members != kAny || rule.one_host);
+    add(rule.members, rule.one_host);
+    if (rule.one_host) line += ":host";
     lines.push_back(line + "=" + std::string(name_of(rule.algorithm)));
   }
   return lines;

@@ -9,8 +9,9 @@
 namespace weft::coll {
 namespace {
 
-Algorithm chosen(const Choice &choice, fi_collective_op coll, uint64_t bytes, uint32_t members) {
-  Task task{.coll = coll, .size = members, .count = bytes};
+Algorithm chosen(const Choice &choice, fi_collective_op coll, uint64_t bytes, uint32_t members,
+                 bool one_host = false) {
+  Task task{.coll = coll, .size = members, .count = bytes, .one_host = one_host};
   choice.choose(task);
   EXPECT_TRUE(Schedule::of(task)) << name_of(coll) << " " << bytes << " " << members;
   return task.algorithm;
@@ -28,8 +29,10 @@ TEST(CollChoice, ThereIsAnAlgorithmForEverySizeAndGroup) {
       for (const uint32_t members : {1u, 2u, 3u, 8u, 9u, 64u, 65u, 300u, 65536u})
         chosen(choice, static_cast<fi_collective_op>(coll), bytes, members);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 1 << 20, 2), Algorithm::kRecursiveDoubling);
-  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 16 << 10, 8), Algorithm::kLinear);
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 16 << 10, 8), Algorithm::kLeaders);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, (16 << 10) + 1, 8), Algorithm::kRabenseifner);
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, (16 << 10) + 1, 8, true), Algorithm::kLeaders);
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, (16 << 10) + 1, 9, true), Algorithm::kRabenseifner);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 4096, 9), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 4097, 9), Algorithm::kRabenseifner);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 8 << 20, 8), Algorithm::kRing);
@@ -50,13 +53,18 @@ TEST(CollChoice, WhatAUserAsksForComesFirst) {
 }
 
 TEST(CollChoice, ItsLinesAreWhatAUserWrites) {
-  const std::string items[] = {"allreduce:2M:4=ring", "reduce=binomial", "gather::3=binomial"};
+  const std::string items[] = {"allreduce:2M:4=ring", "reduce=binomial", "gather::3=binomial",
+                               "barrier:::host=leaders", "broadcast:1K::host=leaders"};
   const auto choice = Choice::with(items);
   ASSERT_TRUE(choice);
   const std::vector<std::string> lines = choice->lines();
   EXPECT_EQ(lines[0], "allreduce:2097152:4=ring");
   EXPECT_EQ(lines[1], "reduce=binomial");
   EXPECT_EQ(lines[2], "gather::3=binomial");
+  EXPECT_EQ(lines[3], "barrier:::host=leaders");
+  EXPECT_EQ(lines[4], "broadcast:1024::host=leaders");
+  EXPECT_EQ(chosen(*choice, FI_BROADCAST, 1024, 99, true), Algorithm::kLeaders);
+  EXPECT_EQ(chosen(*choice, FI_BROADCAST, 1024, 99), Algorithm::kBinomial);
   const auto again = Choice::with(lines);
   ASSERT_TRUE(again);
   std::vector<std::string> repeated = again->lines();
@@ -69,14 +77,14 @@ TEST(CollChoice, RefusalsNameWhatIsWrongAndWhatThereIs) {
   using ::testing::HasSubstr;
   EXPECT_THAT(refusal("allredoce=ring"), HasSubstr("no collective \"allredoce\""));
   EXPECT_THAT(refusal("allreduce=bruck"),
-              HasSubstr("it has linear, recursive_doubling, rabenseifner, ring"));
+              HasSubstr("it has leaders, recursive_doubling, rabenseifner, ring"));
   EXPECT_THAT(refusal("allreduce"), HasSubstr("no algorithm \"\""));
   EXPECT_THAT(refusal("allreduce:x=ring"), HasSubstr("are numbers"));
-  EXPECT_THAT(refusal("allreduce:1:2:3=ring"), HasSubstr("are numbers"));
+  EXPECT_THAT(refusal("allreduce:1:2:3=ring"), HasSubstr("there is \"host\" or nothing"));
   EXPECT_THAT(refusal("allreduce:1:2K=ring"), HasSubstr("are numbers"));
   EXPECT_THAT(refusal("allreduce:99999999999999999999=ring"), HasSubstr("are numbers"));
   EXPECT_THAT(refusal("allreduce:18014398509481984K=ring"), HasSubstr("are numbers"));
-  EXPECT_THAT(refusal(""), HasSubstr("COLLECTIVE[:BYTES[:MEMBERS]]=ALGORITHM"));
+  EXPECT_THAT(refusal(""), HasSubstr("COLLECTIVE[:BYTES[:MEMBERS[:host]]]=ALGORITHM"));
 }
 
 }  // namespace

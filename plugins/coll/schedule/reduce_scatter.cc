@@ -44,7 +44,8 @@ void fill_reduce_scatter_halving(const Task &task, uint32_t index, Round &round)
 }
 
 Need need_reduce_scatter_pairwise(const Task &task) {
-  return {.rounds = 1 + (task.size - 1 + kPairs - 1) / kPairs, .scratch = kPairs * task.bytes()};
+  const uint32_t pairs = pairs_of(task);
+  return {.rounds = 1 + (task.size - 1 + pairs - 1) / pairs, .scratch = pairs * task.bytes()};
 }
 
 void fill_reduce_scatter_pairwise(const Task &task, uint32_t index, Round &round) {
@@ -52,7 +53,8 @@ void fill_reduce_scatter_pairwise(const Task &task, uint32_t index, Round &round
   const Slice result{Place::kResult, 0, task.bytes()};
   if (index == 0) return steps.copy(result, steps.block(Place::kOperand, task.rank));
   const uint64_t around = uint64_t{task.rank} + task.size;
-  const uint32_t first = 1 + (index - 1) * kPairs, last = std::min(first + kPairs, task.size);
+  const uint32_t pairs = pairs_of(task);
+  const uint32_t first = 1 + (index - 1) * pairs, last = std::min(first + pairs, task.size);
   for (uint32_t distance = first; distance < last; ++distance) {
     const Slice other = steps.block(Place::kScratch, distance - first);
     const uint32_t to = wrap(around + distance, task.size);

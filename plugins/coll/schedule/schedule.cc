@@ -12,11 +12,12 @@ namespace {
 
 constexpr Row kRows[] = {
     {FI_BARRIER, Algorithm::kDissemination, need_barrier, fill_barrier},
-    {FI_BARRIER, Algorithm::kLinear, need_barrier_linear, fill_barrier_linear},
+    {FI_BARRIER, Algorithm::kLeaders, need_barrier_leaders, fill_barrier_leaders},
+    {FI_BROADCAST, Algorithm::kLeaders, need_broadcast_leaders, fill_broadcast_leaders},
     {FI_BROADCAST, Algorithm::kBinomial, need_broadcast_binomial, fill_broadcast_binomial},
     {FI_BROADCAST, Algorithm::kPipeline, need_broadcast_pipeline, fill_broadcast_pipeline},
     {FI_BROADCAST, Algorithm::kScatterAllgather, need_broadcast_long, fill_broadcast_long},
-    {FI_ALLREDUCE, Algorithm::kLinear, need_allreduce_linear, fill_allreduce_linear},
+    {FI_ALLREDUCE, Algorithm::kLeaders, need_allreduce_leaders, fill_allreduce_leaders},
     {FI_ALLREDUCE, Algorithm::kRecursiveDoubling, need_allreduce_doubling, fill_allreduce_doubling},
     {FI_ALLREDUCE, Algorithm::kRabenseifner, need_allreduce_rabenseifner,
      fill_allreduce_rabenseifner},
@@ -42,7 +43,7 @@ struct AlgorithmName {
 };
 constexpr AlgorithmName kAlgorithmNames[] = {
     {Algorithm::kDissemination, "dissemination"},
-    {Algorithm::kLinear, "linear"},
+    {Algorithm::kLeaders, "leaders"},
     {Algorithm::kBinomial, "binomial"},
     {Algorithm::kPipeline, "pipeline"},
     {Algorithm::kScatterAllgather, "scatter_allgather"},

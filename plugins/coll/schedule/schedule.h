@@ -40,7 +40,7 @@ namespace weft::coll {
 
 enum class Algorithm : uint8_t {
   kDissemination,
-  kLinear,
+  kLeaders,
   kBinomial,
   kPipeline,
   kScatterAllgather,
@@ -66,6 +66,7 @@ struct Task {
   uint64_t count = 0;
   uint32_t unit = 1;      // bytes of an element
   bool in_place = false;  // at this member the operand is the result's memory (allreduce)
+  bool one_host = false;  // all members are on one: for the choice of the algorithm
 
   uint64_t bytes() const { return count * unit; }
   bool has_root() const {

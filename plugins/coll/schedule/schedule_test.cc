@@ -181,7 +181,7 @@ TEST_P(CollSchedule, LargeGroups) {
   std::mt19937_64 random(2);
   const bool is_long = GetParam().algorithm == Algorithm::kRing ||
                        GetParam().algorithm == Algorithm::kPairwise ||
-                       GetParam().algorithm == Algorithm::kLinear ||
+                       GetParam().algorithm == Algorithm::kLeaders ||
                        GetParam().algorithm == Algorithm::kScatterAllgather;
   for (const uint32_t size : {127u, 200u, is_long ? 255u : 1025u}) {
     Task task{.coll = GetParam().coll,
@@ -212,7 +212,7 @@ TEST(CollSchedulePieces, ABroadcastAlongAChain) {
 
 // The results of all members are equal, whatever the operation makes of the order of its operands.
 TEST(CollScheduleTypes, AllMembersHaveEqualResults) {
-  for (const Algorithm algorithm : {Algorithm::kLinear, Algorithm::kRecursiveDoubling,
+  for (const Algorithm algorithm : {Algorithm::kLeaders, Algorithm::kRecursiveDoubling,
                                     Algorithm::kRabenseifner, Algorithm::kRing})
     for (const int datatype : {FI_FLOAT, FI_DOUBLE})
       for (const int op : {FI_SUM, FI_PROD, FI_MIN, FI_MAX})
