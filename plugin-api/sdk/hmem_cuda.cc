@@ -27,6 +27,7 @@ constexpr unsigned kStreamNonBlocking = 1;     // CU_STREAM_NON_BLOCKING
 constexpr unsigned kHostRegisterPortable = 1;  // CU_MEMHOSTREGISTER_PORTABLE
 constexpr int kRangeHandleDmabuf = 1;          // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
 constexpr int kMemoryTypeUnified = 4;          // CUmemorytype
+constexpr int kCaptureRelaxed = 2;             // CU_STREAM_CAPTURE_MODE_RELAXED
 
 // CU_STREAM_LEGACY
 void *legacy_stream() {
@@ -71,6 +72,8 @@ struct CudaFunctions {
   int (*host_register)(void *, size_t, unsigned);
   int (*host_unregister)(void *);
   int (*range_handle)(void *, uintptr_t, size_t, int, unsigned long long);  // may be null
+  int (*exchange_capture_mode)(int *);  // may be null
+  int (*is_capturing)(void *, int *);   // may be null
 };
 
 class CudaMemory final : public HmemIface {
@@ -89,13 +92,18 @@ class CudaMemory final : public HmemIface {
   void unregister_host(void *address) override;
 
  private:
-  // A context that is the thread's while this lives.
+  // A context that is the thread's while this lives. Its calls have nothing to do with a graph that
+  // the application may be capturing, and do not end the capture.
   class Current {
    public:
     Current(const CudaFunctions &cuda, void *context)
-        : cuda_(cuda), is_current_(cuda.push(context) == kCudaSuccess) {}
+        : cuda_(cuda), is_current_(cuda.push(context) == kCudaSuccess) {
+      has_mode_ = is_current_ && cuda.exchange_capture_mode != nullptr &&
+                  cuda.exchange_capture_mode(&mode_) == kCudaSuccess;
+    }
     ~Current() {
       void *gone = nullptr;
+      if (has_mode_) cuda_.exchange_capture_mode(&mode_);
       if (is_current_) cuda_.pop(&gone);
     }
     Current(const Current &) = delete;
@@ -105,6 +113,8 @@ class CudaMemory final : public HmemIface {
    private:
     const CudaFunctions &cuda_;
     const bool is_current_;
+    bool has_mode_ = false;
+    int mode_ = kCaptureRelaxed;  // then what the thread had
   };
 
   void *context_of(int device);
@@ -156,8 +166,14 @@ HmemPlace CudaMemory::find(const void *address) {
 // they are in a stream of their own, so as not to wait for the application's kernels. So such calls
 // for this buffer are to return later (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS), and the first time we wait
 // for those that were before. Not every kind of allocation has the attribute: then this happens once
-// for a buffer.
+// for a buffer. While the application captures a graph nobody may wait for its default stream: a later
+// look does.
 void CudaMemory::put_in_order(uintptr_t at, uint64_t buffer, void *context) {
+  const Current current(cuda_, context);
+  int status = 0;
+  if (!current || (cuda_.is_capturing != nullptr &&
+                   cuda_.is_capturing(legacy_stream(), &status) != kCudaSuccess))
+    return;
   const unsigned yes = 1;
   if (cuda_.set_attribute == nullptr ||
       cuda_.set_attribute(&yes, kPointerSyncMemops, at) != kCudaSuccess) {
@@ -165,8 +181,7 @@ void CudaMemory::put_in_order(uintptr_t at, uint64_t buffer, void *context) {
     if (in_order_.size() >= kMostInOrder) in_order_.clear();
     if (!in_order_.insert(buffer).second) return;
   }
-  const Current current(cuda_, context);
-  if (current) (void)cuda_.stream_synchronize(legacy_stream());
+  (void)cuda_.stream_synchronize(legacy_stream());
 }
 
 void *CudaMemory::context_of(int device) {
@@ -253,7 +268,8 @@ Result<HmemDmabuf> CudaMemory::dmabuf(const HmemPlace &place, const void *addres
 void CudaMemory::register_host(void *address, size_t length) {
   void *context = nullptr;
   if (cuda_.current(&context) != kCudaSuccess || context == nullptr) return;
-  (void)cuda_.host_register(address, length, kHostRegisterPortable);
+  const Current current(cuda_, context);
+  if (current) (void)cuda_.host_register(address, length, kHostRegisterPortable);
 }
 
 void CudaMemory::register_host_for(const HmemPlace &place, void *address, size_t length) {
@@ -304,6 +320,8 @@ Result<std::unique_ptr<HmemIface>> open_cuda(const std::string &library) {
   may_have(cuda.copy_2d, "cuMemcpy2DAsync_v2");
   may_have(cuda.set_attribute, "cuPointerSetAttribute");
   may_have(cuda.range_handle, "cuMemGetHandleForAddressRange");
+  may_have(cuda.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
+  may_have(cuda.is_capturing, "cuStreamIsCapturing");
   if (missing != nullptr)
     return fail(FI_ENOSYS, "FI_HMEM_CUDA: %s has no %s: update the driver of the device",
                 library.c_str(), missing);

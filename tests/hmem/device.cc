@@ -120,4 +120,18 @@ std::vector<uint8_t> DeviceMemory::read(size_t offset, size_t length) const {
   return bytes;
 }
 
+Capture::Capture() {
+  call("cuStreamCreate", &stream_, 0u);
+  call("cuStreamBeginCapture_v2", stream_, 0);  // CU_STREAM_CAPTURE_MODE_GLOBAL
+}
+
+Capture::~Capture() {
+  call("cuStreamDestroy_v2", stream_);
+}
+
+bool Capture::end() {
+  void *graph = nullptr;
+  return function<int (*)(void *, void **)>("cuStreamEndCapture")(stream_, &graph) == 0;
+}
+
 }  // namespace weft::hmem

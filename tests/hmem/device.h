@@ -68,6 +68,19 @@ class CurrentContext {
   ~CurrentContext();
 };
 
+// An application that captures a graph, in which no thread may wait for its default stream, nor, if
+// it has not said so, for others.
+class Capture {
+ public:
+  Capture();
+  ~Capture();
+  bool end();  // whether nobody has spoilt it
+
+ private:
+  CurrentContext current_;
+  void *stream_ = nullptr;
+};
+
 }  // namespace weft::hmem
 
 #endif

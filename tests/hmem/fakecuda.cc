@@ -23,7 +23,9 @@
 namespace {
 
 constexpr int kSuccess = 0, kInvalidValue = 1, kNotFound = 500, kInvalidContext = 201,
-              kInvalidHandle = 400, kOutOfMemory = 2, kNotRegistered = 713;
+              kInvalidHandle = 400, kOutOfMemory = 2, kNotRegistered = 713,
+              kCaptureUnsupported = 900, kCaptureInvalidated = 901, kCaptureImplicit = 906;
+constexpr int kCaptureGlobal = 0;
 constexpr int kFakeDevices = 2;
 
 struct FakeAllocation {
@@ -59,6 +61,8 @@ struct FakeDriver {
   std::map<void *, std::vector<FakeCopy>> streams;  // and what is to be copied
   std::map<uintptr_t, size_t> registered;
   std::vector<FakeLateCopy> late;  // in the default stream
+  void *captures = nullptr;        // the stream that does, in mode global
+  bool capture_is_good = false;
   uint64_t last_id = 0;
   FakeContext primary[kFakeDevices] = {{0}, {1}};
   std::atomic<uint64_t> queries{0}, copies{0}, registrations{0}, fail_after{UINT64_MAX};
@@ -72,6 +76,8 @@ struct FakeDriver {
     start = behind->first;
     return &behind->second;
   }
+  // What a thread may call while another captures, only if it says so.
+  int unsafe();
   void copy_late() {
     for (const FakeLateCopy &one : late) std::ranges::copy(one.bytes, one.to);
     late.clear();
@@ -100,6 +106,18 @@ FakeDriver &driver() {
 }
 
 thread_local std::vector<void *> contexts;
+thread_local int capture_mode = kCaptureGlobal;
+
+int FakeDriver::unsafe() {
+  if (captures == nullptr || capture_mode != kCaptureGlobal) return kSuccess;
+  capture_is_good = false;
+  return kCaptureUnsupported;
+}
+
+// CU_STREAM_LEGACY
+void *legacy_stream() {
+  return reinterpret_cast<void *>(uintptr_t{1});
+}
 
 size_t pages(size_t size) {
   const auto page = size_t(::sysconf(_SC_PAGESIZE));
@@ -123,6 +141,7 @@ int allocate(uintptr_t *out, size_t size, FakeAllocation what) {
   what.shadow = static_cast<uint8_t *>(shadow);
   *out = reinterpret_cast<uintptr_t>(seen);
   const std::lock_guard guard(driver().mutex);
+  if (const int rc = driver().unsafe(); rc != kSuccess) return rc;
   what.id = ++driver().last_id;
   driver().allocations[*out] = what;
   return kSuccess;
@@ -246,16 +265,22 @@ FAKE_EXPORT int cuPointerSetAttribute(const void *value, int name, uintptr_t at)
 FAKE_EXPORT int cuStreamCreate(void **stream, unsigned) {
   if (contexts.empty()) return kInvalidContext;
   const std::lock_guard guard(driver().mutex);
+  if (const int rc = driver().unsafe(); rc != kSuccess) return rc;
   *stream = new char;
   driver().streams[*stream];
   return kSuccess;
 }
 FAKE_EXPORT int cuStreamSynchronize(void *stream) {
   const std::lock_guard guard(driver().mutex);
-  if (stream == reinterpret_cast<void *>(uintptr_t{1})) {  // CU_STREAM_LEGACY
+  if (stream == legacy_stream()) {
+    if (driver().captures != nullptr) {
+      driver().capture_is_good = false;
+      return kCaptureImplicit;
+    }
     driver().copy_late();
     return kSuccess;
   }
+  if (const int rc = driver().unsafe(); rc != kSuccess) return rc;
   const auto found = driver().streams.find(stream);
   if (found == driver().streams.end()) return kInvalidHandle;
   for (const FakeCopy &one : found->second) std::memmove(one.to, one.from, one.length);
@@ -286,6 +311,7 @@ FAKE_EXPORT int cuMemcpy2DAsync_v2(const FakeCopy2d *copy, void *stream) {
 FAKE_EXPORT int cuMemHostRegister_v2(void *address, size_t length, unsigned) {
   if (contexts.empty()) return kInvalidContext;
   const std::lock_guard guard(driver().mutex);
+  if (const int rc = driver().unsafe(); rc != kSuccess) return rc;
   driver().registrations.fetch_add(1);
   driver().registered[reinterpret_cast<uintptr_t>(address)] = length;
   return kSuccess;
@@ -294,6 +320,16 @@ FAKE_EXPORT int cuMemHostUnregister(void *address) {
   const std::lock_guard guard(driver().mutex);
   return driver().registered.erase(reinterpret_cast<uintptr_t>(address)) != 0 ? kSuccess
                                                                               : kNotRegistered;
+}
+FAKE_EXPORT int cuThreadExchangeStreamCaptureMode(int *mode) {
+  std::swap(capture_mode, *mode);
+  return kSuccess;
+}
+FAKE_EXPORT int cuStreamIsCapturing(void *stream, int *status) {
+  const std::lock_guard guard(driver().mutex);
+  if (stream == legacy_stream() && driver().captures != nullptr) return kCaptureImplicit;
+  *status = stream == driver().captures ? 1 : 0;
+  return kSuccess;
 }
 FAKE_EXPORT int cuMemGetHandleForAddressRange(void *handle, uintptr_t at, size_t length, int type,
                                               unsigned long long flags) {
@@ -330,6 +366,10 @@ FAKE_EXPORT int cuMemcpy(uintptr_t to, uintptr_t from, size_t length) {
   if (contexts.empty()) return kInvalidContext;
   FakeDriver &d = driver();
   const std::lock_guard guard(d.mutex);
+  if (d.captures != nullptr) {
+    d.capture_is_good = false;
+    return kCaptureImplicit;
+  }
   d.copy_late();
   uint8_t *const into = d.bytes_at(to, length);
   const uint8_t *const out = d.bytes_at(from, length);
@@ -340,6 +380,28 @@ FAKE_EXPORT int cuMemcpy(uintptr_t to, uintptr_t from, size_t length) {
     d.late.push_back({into, {out, out + length}});
   else
     std::memmove(into, out, length);
+  return kSuccess;
+}
+
+FAKE_EXPORT int cuStreamBeginCapture_v2(void *stream, int mode) {
+  const std::lock_guard guard(driver().mutex);
+  if (mode != kCaptureGlobal || driver().captures != nullptr || !driver().streams.contains(stream))
+    return kInvalidValue;
+  driver().captures = stream;
+  driver().capture_is_good = true;
+  return kSuccess;
+}
+FAKE_EXPORT int cuStreamEndCapture(void *stream, void **graph) {
+  const std::lock_guard guard(driver().mutex);
+  if (driver().captures == nullptr || driver().captures != stream) return kInvalidValue;
+  driver().captures = nullptr;
+  *graph = nullptr;  // of nothing
+  return driver().capture_is_good ? kSuccess : kCaptureInvalidated;
+}
+FAKE_EXPORT int cuStreamDestroy_v2(void *stream) {
+  const std::lock_guard guard(driver().mutex);
+  if (driver().streams.erase(stream) == 0) return kInvalidHandle;
+  delete static_cast<char *>(stream);
   return kSuccess;
 }
 

@@ -325,6 +325,23 @@ TEST_F(RdmHmemAlone, ReceivesThatAreCancelledOrClosed) {
 }
 
 // A thread of the provider copies while the application sleeps.
+// Its own graph is the application's business, and what it sends meanwhile is ours.
+TEST_F(RdmHmemAlone, WhileTheApplicationCapturesAGraph) {
+  for (const size_t size : {8, 5000, 1000000}) {
+    const std::vector<uint8_t> bytes = pattern(size, 1);
+    const DeviceMemory out(bytes), in(size);
+    EXPECT_EQ(out.read(), bytes);  // all of it is there
+    Net net(2, with_devices());
+    hmem::Capture capture;
+    must(fi_trecv(net[1].ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, 5, 0, nullptr));
+    net.post([&] { return fi_tsend(net[0].ep, out.data(), size, nullptr, net.at(0, 1), 5, &net); });
+    EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
+    EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+    EXPECT_TRUE(capture.end()) << size;
+    EXPECT_EQ(in.read(), bytes) << size;
+  }
+}
+
 TEST_F(RdmHmemAlone, WithAutomaticProgress) {
   Options options = with_devices();
   options.progress = FI_PROGRESS_AUTO;
