@@ -268,12 +268,17 @@ Result<void> ScalableEndpoint::take_ports() {
               contexts_.size());
 }
 
-Result<void> ScalableEndpoint::give_vector(Context &context) {
-  if (av_ == nullptr || context.ep == nullptr) return {};
-  Part &part = *context.part;
+Result<void> ScalableEndpoint::open_view(Part &part) {
   if (part.view == nullptr) {
     WEFT_TRY(part.view, Av::open_view(*part.made.shared, *av_));
   }
+  return {};
+}
+
+Result<void> ScalableEndpoint::give_vector(Context &context) {
+  if (av_ == nullptr || context.ep == nullptr) return {};
+  Part &part = *context.part;
+  WEFT_CHECK(open_view(part));
   const int rc = fi_ep_bind(context.ep, &part.view->c()->fid, 0);
   if (rc != 0) return fail(-rc, "fi_scalable_ep_bind: a context refuses the address vector");
   return {};
@@ -402,17 +407,29 @@ int ScalableEndpoint::bind(struct fid *fid, uint64_t flags) {
   if (av_ != nullptr) return -FI_EBUSY;
   Av *const av = Av::from(fid);
   if (&av->engine() != domain_.engine) return -FI_EINVAL;  // of another domain
-  av_ = av;
-  for (const auto &context : contexts_) {
-    if (!context->lane.open.load()) continue;
-    if (const auto done = give_vector(*context); !done) {
-      WEFT_WARN(instance(), FI_LOG_EP_CTRL, "%s", done.error().text.c_str());
-      av_ = nullptr;
-      return -done.error().code;
-    }
+  if (const auto done = bind_vector(*av); !done) {
+    WEFT_WARN(instance(), FI_LOG_EP_CTRL, "%s", done.error().text.c_str());
+    return -done.error().code;
   }
-  av->users.fetch_add(1);
   return 0;
+}
+
+// All contexts that are open get it, or none.
+Result<void> ScalableEndpoint::bind_vector(Av &av) {
+  av_ = &av;
+  Result<void> done;
+  for (const auto &part : parts_)
+    if (done) done = open_view(*part);
+  if (!done) {
+    for (const auto &part : parts_)
+      if (Av *const view = std::exchange(part->view, nullptr)) view->close_view();
+    av_ = nullptr;
+    return done;
+  }
+  av.users.fetch_add(1);
+  for (const auto &context : contexts_)
+    if (context->lane.open.load()) WEFT_CHECK(give_vector(*context));
+  return {};
 }
 
 int ScalableEndpoint::control(int command, void *arg) {

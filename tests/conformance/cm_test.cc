@@ -3,11 +3,9 @@
 // happens when there is no room.
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <fcntl.h>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -790,30 +788,6 @@ TEST(CmTimeout, IsNoticedByABlockedReader) {
   must(fi_eq_readerr(active.eq, &error, 0));
   EXPECT_EQ(error.err, FI_ETIMEDOUT);
 }
-
-// Lowers the limit of descriptors and takes all that are left. Gives them back one by one.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit low = before_;
-    low.rlim_cur = rlim_t(count_descriptors() + 32);
-    setrlimit(RLIMIT_NOFILE, &low);
-    for (int fd; (fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) taken_.push_back(fd);
-  }
-  ~NoDescriptors() {
-    while (!taken_.empty()) give_one();
-    setrlimit(RLIMIT_NOFILE, &before_);
-  }
-  void give_one() {
-    ::close(taken_.back());
-    taken_.pop_back();
-  }
-
- private:
-  rlimit before_{};
-  std::vector<int> taken_;
-};
 
 TEST(CmDescriptors, ConnectWithoutOneIsEMFILE) {
   NEEDS_SOFTWARE(FI_EP_MSG, "connections of a device are no descriptors");

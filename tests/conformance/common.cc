@@ -2,6 +2,7 @@
 #include "tests/conformance/common.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -539,6 +540,24 @@ int count_descriptors() {
 
 bool can_be_out_of_descriptors() {
   return std::string_view(WEFT_TEST_SANITIZE).find("undefined") == std::string_view::npos;
+}
+
+NoDescriptors::NoDescriptors() {
+  getrlimit(RLIMIT_NOFILE, &before_);
+  rlimit low = before_;
+  low.rlim_cur = rlim_t(count_descriptors() + 32);
+  setrlimit(RLIMIT_NOFILE, &low);
+  for (int fd; (fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) taken_.push_back(fd);
+}
+
+NoDescriptors::~NoDescriptors() {
+  while (!taken_.empty()) give_one();
+  setrlimit(RLIMIT_NOFILE, &before_);
+}
+
+void NoDescriptors::give_one() {
+  ::close(taken_.back());
+  taken_.pop_back();
 }
 
 }  // namespace weft::conformance

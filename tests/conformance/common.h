@@ -27,6 +27,7 @@
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <chrono>
@@ -383,6 +384,18 @@ inline constexpr const char *kNoControl = "FI_CONTROL=deny";
 // Whether this program can do its work without a free descriptor: UBSan opens a pipe to look at
 // memory, and takes a failure for a bug.
 bool can_be_out_of_descriptors();
+
+// Lowers the limit of descriptors and takes all that are left. Gives them back one by one.
+class NoDescriptors {
+ public:
+  NoDescriptors();
+  ~NoDescriptors();
+  void give_one();
+
+ private:
+  rlimit before_{};
+  std::vector<int> taken_;
+};
 
 }  // namespace weft::conformance
 

@@ -464,6 +464,54 @@ TEST(RdmScalable, AnAddressVectorThatProcessesShare) {
   c.ep.reset();
 }
 
+// Each context opens the file of such a vector. Where some find no descriptor, none has it, and the
+// endpoint takes another one.
+TEST(RdmScalable, AVectorThatNotAllContextsCanOpen) {
+  SCALABLE_NEEDED(0);
+  if (!can_be_out_of_descriptors()) GTEST_SKIP() << "UBSan needs descriptors itself";
+  if (!in_fresh_process({kNoControl})) return;
+  const std::string name = "scalable-" + std::to_string(getpid());
+  Scalable b;
+  int refused = 0;
+  for (int left = 0;; ++left) {
+    ASSERT_LT(left, 32);
+    Scalable a(scalable_options(), {.tx = 2, .rx = 2, .open = false});
+    a.ep.reset();
+    must(fi_scalable_ep(a.domain, a.info.get(), a.ep.out(), nullptr));
+    for (size_t i : {0, 1})
+      must(fi_tx_context(a.ep, int(i), nullptr, a.tx[i].ep.out(), nullptr));
+    fi_av_attr attr{};
+    attr.type = FI_AV_TABLE;
+    attr.rx_ctx_bits = kBits;
+    attr.name = name.c_str();
+    Handle<fid_av> shared;
+    must(fi_av_open(a.domain, &attr, shared.out(), nullptr));
+    int rc = 0;
+    {
+      NoDescriptors none;
+      for (int i = 0; i < left; ++i) none.give_one();
+      rc = fi_scalable_ep_bind(a.ep, shared.fid(), 0);
+    }
+    if (rc == 0) {
+      a.tx.clear();
+      a.ep.reset();
+      break;
+    }
+    ++refused;
+    shared.reset();  // nobody has it
+    must(fi_scalable_ep_bind(a.ep, a.av.fid(), 0));
+    for (auto &[index, side] : a.tx) {
+      must(fi_cq_open(a.domain, &a.options.tx_cq, side.cq.out(), nullptr));
+      must(fi_ep_bind(side.ep, side.cq.fid(), FI_TRANSMIT));
+      must(fi_enable(side.ep));
+    }
+    Drive drive({&a, &b});
+    exchange(drive, a.tx[1].ep, a.tx[1].cq, fi_rx_addr(a.insert(b.name()), 2, kBits), b.rx[2].ep,
+             b.rx[2].cq);
+  }
+  EXPECT_GE(refused, 2) << "each of two contexts needs one";
+}
+
 TEST(RdmScalable, AContextThatThePeerDoesNotHave) {
   SCALABLE_NEEDED(0);
   // Without connections only a timeout shows it.

@@ -137,6 +137,8 @@ class ScalableEndpoint final : public Object<ScalableEndpoint, fid_ep> {
   Result<void> take_ports();
   Result<uint16_t> try_ports(const Address &first);
   Result<void> take_port(Context &context, const Address &first);
+  Result<void> bind_vector(Av &av);
+  Result<void> open_view(Part &part);
   Result<void> give_vector(Context &context);
   Result<fid_ep *> open_context(size_t place, const fi_info &info, bool fresh, void *context);
   int opened(Result<fid_ep *> context, struct fid_ep **ep);
