@@ -496,14 +496,13 @@ int Cq::close() {
 
 int Cq::control(int command, void *arg) {
   if (command == FI_EXPORT_FID) return owner_ == nullptr ? export_fid(*this, arg) : -FI_ENOSYS;
-  if (command == WEFT_QUEUE_OPS) {
-    static constexpr weft_queue_ops kOps{.size = sizeof kOps, .has_entries = [](fid_cq *fid) {
-                                           Cq &cq = *from(fid);
-                                           EngineGuard held(cq.engine_);
-                                           return int(!cq.is_empty());
-                                         }};
+  if (command == WEFT_QUEUE) {
     if (owner_ != nullptr || device_ != nullptr || arg == nullptr) return -FI_ENOSYS;
-    *static_cast<const weft_queue_ops **>(arg) = &kOps;
+    *static_cast<weft_queue *>(arg) = {.cq = c(), .has_entries = [](fid_cq *fid) {
+                                         Cq &cq = *from(fid);
+                                         EngineGuard held(cq.engine_);
+                                         return int(!cq.is_empty());
+                                       }};
     return 0;
   }
   EngineGuard held(engine_);

@@ -69,6 +69,28 @@ TEST_F(InnerProgressTest, EntriesAreReadInAnyOrder) {
   EXPECT_EQ(beneath.counted.count, 1);
 }
 
+// Somebody's queue that passes on the commands that it does not know.
+struct PassedOn {
+  explicit PassedOn(fid_cq *beneath) : beneath(beneath) {
+    cq.fid.fclass = FI_CLASS_CQ;
+    cq.fid.ops = &ops;
+    ops.control = [](fid *self, int command, void *arg) {
+      return fi_control(&reinterpret_cast<PassedOn *>(self)->beneath->fid, command, arg);
+    };
+  }
+  fid_cq cq{};
+  fi_ops ops{.size = sizeof ops};
+  fid_cq *const beneath;
+};
+
+TEST_F(InnerProgressTest, AQueueBetweenNeedNotKnowOfIt) {
+  PassedOn between(b.c());
+  const InnerQueue passed_on(&between.cq);
+  EXPECT_FALSE(passed_on.may_have_entries());
+  b.push(1);
+  EXPECT_TRUE(passed_on.may_have_entries());
+}
+
 TEST_F(InnerProgressTest, AnErrorIsAnEntry) {
   EXPECT_EQ(layer.read(first), 0u);
   b.push_error(1);

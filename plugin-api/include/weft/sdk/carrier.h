@@ -56,15 +56,16 @@ typedef struct weft_region_ops {
 // the application knows one. 0 or -FI_E...
 #define WEFT_JOIN_DOMAIN (-0x77656676)
 
-// The fi_control() command that gives the ops of a completion queue (argument: a pointer to where their
-// address goes), for a layer with many queues of one domain. 0, or -FI_E...: only a read tells.
-#define WEFT_QUEUE_OPS (-0x77656677)
+// The fi_control() command that tells a layer with many queues of one domain how to ask a completion
+// queue whether it has something (argument: a weft_queue). 0, or -FI_E...: only a read tells.
+#define WEFT_QUEUE (-0x77656677)
 
-typedef struct weft_queue_ops {
-  size_t size;
+typedef struct weft_queue {
+  // What has_entries takes: where others stand between, not the queue that fi_control was called with.
+  struct fid_cq *cq;
   // Whether fi_cq_read would find something, without the progress that it makes otherwise. 0 or 1.
   int (*has_entries)(struct fid_cq *cq);
-} weft_queue_ops;
+} weft_queue;
 
 // Of a domain with datagram endpoints; the calls take an endpoint of that domain.
 #define WEFT_DATAGRAM_OPS "weft_datagram_1"

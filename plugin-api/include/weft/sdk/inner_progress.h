@@ -30,14 +30,16 @@ namespace weft::sdk {
 struct InnerQueue {
   InnerQueue() = default;
   explicit InnerQueue(fid_cq *cq) : cq(cq) {
-    if (fi_control(&cq->fid, WEFT_QUEUE_OPS, &ops_) != 0) ops_ = nullptr;
+    if (fi_control(&cq->fid, WEFT_QUEUE, &told_) != 0) told_ = {};
   }
-  bool may_have_entries() const { return ops_ == nullptr || ops_->has_entries(cq) != 0; }
+  bool may_have_entries() const {
+    return told_.has_entries == nullptr || told_.has_entries(told_.cq) != 0;
+  }
 
   fid_cq *cq = nullptr;
 
  private:
-  const weft_queue_ops *ops_ = nullptr;
+  weft_queue told_{};
 };
 
 class InnerProgress {
