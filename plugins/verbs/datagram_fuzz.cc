@@ -11,21 +11,14 @@
 //   verbs_datagram_fuzz corpus/
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <set>
 
 #include "plugins/verbs/group.h"
 #include "plugins/verbs/test_datagrams.h"
+#include "tests/fuzz/check.h"
 
 namespace weft::verbs {
 namespace {
-
-#define FUZZ_CHECK(condition, what)                                  \
-  if (!(condition)) {                                                \
-    std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, (what)); \
-    std::abort();                                                    \
-  }
 
 class Input {
  public:

@@ -4,7 +4,6 @@
 // sees what the engine touches. Input: steps, each a byte for what happens, and its arguments.
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -14,13 +13,11 @@
 #include "plugins/cxi/soft/engine.h"
 #include "plugins/cxi/soft/frame.h"
 #include "plugins/cxi/soft/peer_stream.h"
+#include "tests/fuzz/check.h"
 
 using namespace weft::cxi;
 
 namespace {
-
-#define FUZZ_CHECK(what) \
-  if (!(what)) std::abort()
 
 class Input {
  public:

@@ -1,23 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Parses any datagram and its frames. A valid packet is written again: its size, its frames and
 // their parsed fields must be the same. An invalid one must have a reason.
-#include <cstdio>
-#include <cstdlib>
 #include <vector>
 
 #include "plugins/rxd/wire/integrity.h"
 #include "plugins/rxd/wire/packet.h"
+#include "tests/fuzz/check.h"
 
 using namespace weft::rxd;
 using namespace weft::rxd::wire;
-
-#define FUZZ_CHECK(condition)                                                             \
-  do {                                                                                    \
-    if (!(condition)) {                                                                   \
-      std::fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                                       \
-    }                                                                                     \
-  } while (false)
 
 namespace {
 

@@ -1,22 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // stock::parse() of any bytes. A packet that it accepts must keep the promises of stock.h, and be
 // the same after it is written and read again.
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "plugins/rxd/wire/stock.h"
+#include "tests/fuzz/check.h"
 
 using namespace weft::rxd;
-
-#define FUZZ_CHECK(condition)                                              \
-  do {                                                                     \
-    if (!(condition)) {                                                    \
-      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                        \
-    }                                                                      \
-  } while (false)
 
 namespace {
 

@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Runs parse() on any bytes. Accepted packets must have the properties that packet.h states.
-#include <cstdio>
-#include <cstdlib>
 #include <vector>
 
 #include "plugins/rxm/wire/packet.h"
+#include "tests/fuzz/check.h"
 
 using namespace weft::rxm;
-
-#define FUZZ_CHECK(condition)                                              \
-  do {                                                                     \
-    if (!(condition)) {                                                    \
-      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                        \
-    }                                                                      \
-  } while (false)
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   // A heap copy, so that a sanitizer sees reads past the end.
