@@ -28,6 +28,17 @@ function(weft_label)
   endforeach()
 endfunction()
 
+# weft_note_for_support(STACK TYPE TEST PROGRAM [NAME=VALUE...]): docs/support.md shows what the test finds (tests/conformance/support).
+# STACK has + between its providers, TYPE is msg, rdm or dgram; the variables are those of the test that say what the stack has.
+function(weft_note_for_support stack type test program)
+  set(results ${CMAKE_BINARY_DIR}/conformance/${test}.json)
+  set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT "GTEST_OUTPUT=json:${results}")
+  set_property(GLOBAL APPEND PROPERTY WEFT_SUPPORT_TESTS ${test})
+  list(JOIN ARGN " " environment)
+  set_property(GLOBAL APPEND_STRING PROPERTY WEFT_SUPPORT_LINES
+               "${stack} ${type} ${test} $<TARGET_FILE:${program}> ${results} ${environment}\n")
+endfunction()
+
 # weft_compile_in_batches(): the folder's sources, and those of the folders below, are compiled many at a time, which halves the
 # time: most of it goes into the same large headers and templates. So names in the anonymous namespaces of a target differ.
 macro(weft_compile_in_batches)

@@ -32,7 +32,7 @@ fi_info *find(uint64_t caps, const std::function<void(fi_info &)> &change = {}) 
   hints->fabric_attr->prov_name = strdup(providers.c_str());
   const weft::conformance::Demands &demanded = weft::conformance::demands(type);
   hints->mode = demanded.mode;
-  hints->domain_attr->mr_mode = demanded.mr_mode;
+  hints->domain_attr->mr_mode = demanded.mr_mode | FI_MR_HMEM;
   if (change) change(*hints);
   const char *const node = weft::conformance::test_node();
   if (fi_getinfo(FI_VERSION(1, 17), node, nullptr, FI_SOURCE, hints, &list) == 0) {
