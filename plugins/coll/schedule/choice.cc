@@ -76,7 +76,7 @@ Choice::Choice()
           {FI_ALLGATHER, Algorithm::kRecursiveDoubling, 16 * kKibi},
           {FI_ALLGATHER, Algorithm::kRing},
           {FI_ALLTOALL, Algorithm::kPairwise, kAny, 2},
-          {FI_ALLTOALL, Algorithm::kBruck, 4 * kKibi, 8},
+          {FI_ALLTOALL, Algorithm::kBruck, 8 * kKibi, 8},
           {FI_ALLTOALL, Algorithm::kBruck, 512},
           {FI_ALLTOALL, Algorithm::kPairwise},
           {FI_REDUCE_SCATTER, Algorithm::kRecursiveHalving, 16 * kKibi},
