@@ -19,7 +19,7 @@ constexpr uint64_t kTransmits = FI_SEND | FI_READ | FI_WRITE;
 constexpr uint64_t kReceives = FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV |
                                FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR | FI_RMA_EVENT |
                                FI_VARIABLE_MSG;
-constexpr int kTries = 64;
+constexpr int kTries = 256;
 
 // `caps` of one direction: `mine` of those of the endpoint, where a kind of transfer without a
 // direction means both.
@@ -255,9 +255,10 @@ Result<void> ScalableEndpoint::take_ports() {
       if (!any || done.error().code != FI_EADDRINUSE)
         return fail(done.error().code, "fi_scalable_ep: %zu ports in a row are needed, and %s",
                     contexts_.size(), done.error().text.c_str());
-      // Behind the one that is in the way.
+      // Behind the one that is in the way; where many are, another place that the system chooses.
       const unsigned next = local_.port() + context->lane.place + 1u;
-      WEFT_TRY(first, first.with_port(uint16_t(next + contexts_.size() <= UINT16_MAX ? next : 0)));
+      const bool goes_on = i % 4 != 3 && next + contexts_.size() <= UINT16_MAX;
+      WEFT_TRY(first, first.with_port(uint16_t(goes_on ? next : 0)));
       break;
     }
     if (!done) continue;
