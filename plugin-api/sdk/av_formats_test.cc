@@ -12,6 +12,7 @@
 
 #include "plugin-api/sdk/test_addresses.h"
 #include "plugin-api/sdk/test_av.h"
+#include "plugin-api/sdk/test_rounds.h"
 #include "weft/sdk/av.h"
 
 namespace weft::sdk {
@@ -200,8 +201,9 @@ TEST_P(AvFormats, BehaveAsTheModelInRandomOperations) {
   const auto some = [&] {
     return numbered_address(natives[random() % natives.size()], 1 + random() % 3000);
   };
-  for (int step = 0; step < 100'000; ++step) {
-    const bool growing = step / 10'000 % 2 == 0;
+  const unsigned steps = rounds(100'000);
+  for (unsigned step = 0; step < steps; ++step) {
+    const bool growing = step / (steps / 10) % 2 == 0;
     const uint32_t what = random() % 100;
     if (what < (growing ? 45u : 15u)) {
       const Address address = some();
@@ -224,7 +226,7 @@ TEST_P(AvFormats, BehaveAsTheModelInRandomOperations) {
     }
     ASSERT_EQ(v.av->count(), model.entries.size());
   }
-  EXPECT_GT(model.end, 1000u);
+  EXPECT_GT(model.end, steps / 100);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, AvFormats,

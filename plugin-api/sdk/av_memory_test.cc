@@ -12,6 +12,7 @@
 
 #include "plugin-api/sdk/test_addresses.h"
 #include "plugin-api/sdk/test_av.h"
+#include "plugin-api/sdk/test_rounds.h"
 
 // Counts the bytes that the program has allocated, as the allocator rounds them, with its own word
 // per block. Makes one allocation fail.
@@ -62,7 +63,7 @@ namespace {
 
 template <class Address>
 void expect_compact(uint32_t format, Address (*make)(uint32_t), double per_peer) {
-  constexpr uint32_t kPeers = 1'000'000;
+  constexpr uint32_t kPeers = rounds(1'000'000);
   fi_av_attr attr{};
   attr.flags = FI_AV_USER_ID;
   Vector v(format, attr);
