@@ -401,6 +401,7 @@ FAKE_EXPORT int cuStreamEndCapture(void *stream, void **graph) {
 FAKE_EXPORT int cuStreamDestroy_v2(void *stream) {
   const std::lock_guard guard(driver().mutex);
   if (driver().streams.erase(stream) == 0) return kInvalidHandle;
+  if (driver().captures == stream) driver().captures = nullptr;
   delete static_cast<char *>(stream);
   return kSuccess;
 }

@@ -324,8 +324,7 @@ TEST_F(RdmHmemAlone, ReceivesThatAreCancelledOrClosed) {
   left.reset();
 }
 
-// A thread of the provider copies while the application sleeps.
-// Its own graph is the application's business, and what it sends meanwhile is ours.
+// What is copied meanwhile does not end the capture.
 TEST_F(RdmHmemAlone, WhileTheApplicationCapturesAGraph) {
   for (const size_t size : {8, 5000, 1000000}) {
     const std::vector<uint8_t> bytes = pattern(size, 1);
@@ -342,6 +341,7 @@ TEST_F(RdmHmemAlone, WhileTheApplicationCapturesAGraph) {
   }
 }
 
+// A thread of the provider copies while the application sleeps.
 TEST_F(RdmHmemAlone, WithAutomaticProgress) {
   Options options = with_devices();
   options.progress = FI_PROGRESS_AUTO;

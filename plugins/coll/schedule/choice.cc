@@ -48,8 +48,8 @@ std::string names_of_algorithms(fi_collective_op coll) {
 
 Choice::Choice()
     : rules_{
-          // Few members: by way of two leaders are fewer messages, and as fast. On one host, where
-          // links are no bottleneck and all share its CPUs, that holds for long data, too.
+          // Few members: two leaders need the fewest messages, and are as fast. On one host, whose
+          // CPUs all members share and which has no links between them, also with long data.
           {FI_BARRIER, Algorithm::kDissemination, kAny, 2},
           {FI_BARRIER, Algorithm::kLeaders, kAny, 8},
           {FI_BARRIER, Algorithm::kDissemination},

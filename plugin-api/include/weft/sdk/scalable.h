@@ -135,7 +135,6 @@ class ScalableEndpoint final : public Object<ScalableEndpoint, fid_ep> {
   static void close_endpoint(Context &context);
   Result<InfoList> info_of(const Context &context) const;
   Result<void> take_ports();
-  Result<uint16_t> try_ports(const Address &first);
   Result<void> take_port(Context &context, const Address &first);
   Result<void> bind_vector(Av &av);
   Result<void> open_view(Part &part);
