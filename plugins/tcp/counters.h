@@ -39,6 +39,8 @@ struct Counters : sdk::CounterSet {
   Counter locks_contended{*this, "locks_contended",
                           "times when a thread waited for the lock of a domain, or of a context of "
                           "a scalable endpoint"};
+  Counter long_saved{*this, "long_saved",
+                     "messages of 16 KiB and more that came before their receive, and are copied"};
   Counter peers_refused{*this, "peers_refused",
                         "requests of strangers that were put off at max_unnamed_peers"};
 };

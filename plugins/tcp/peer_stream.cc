@@ -44,9 +44,9 @@ void PeerStream::launch(RdmOperation &op) {
 
 void PeerStream::watch() {
   if (!open_) return;
-  const uint32_t want = (starved_    ? uint32_t(EPOLLRDHUP)
-                         : stalled() ? 0
-                                     : uint32_t(EPOLLIN)) |
+  const uint32_t want = (starved_                   ? uint32_t(EPOLLRDHUP)
+                         : stalled() && turns_ == 0 ? 0
+                                                    : uint32_t(EPOLLIN)) |
                         (want_out_ ? uint32_t(EPOLLOUT) : 0);
   engine_.change(*this, want, EPOLLRDHUP | EPOLLET);
 }
@@ -59,6 +59,12 @@ void PeerStream::on_event(uint32_t events) {
 
 void PeerStream::on_flush() {
   if (open_) retry_after_full_queue();
+  if (open_ && turns_ != 0) {
+    if (--turns_ == 0 || !engine_.spinning())
+      end_turn();
+    else
+      engine_.mark_dirty(*this);
+  }
   if (open_ && !leaving_) flush_output();
 }
 
@@ -244,10 +250,36 @@ Verdict PeerStream::stall() {
   return Verdict::kStall;
 }
 
+// A long message may be right behind one that has just ended, and the application posts the next
+// receive when it has seen that. So it stays in the socket until the next progress, which saves a
+// copy. Who waits for descriptors, or has a thread for its progress, has no next progress.
+bool PeerStream::may_wait_a_turn(uint64_t payload) const {
+  return payload >= kLargePayload && !has_waited_ && engine_.spinning();
+}
+
+Verdict PeerStream::wait_a_turn() {
+  has_waited_ = true;
+  turns_ = 2;  // one flush ends this progress, one begins the next
+  engine_.mark_dirty(*this);
+  return Verdict::kStall;
+}
+
+void PeerStream::end_turn() {
+  turns_ = 0;
+  if (!stalled()) return;
+  continue_stalled();
+  if (!open_) return;
+  if (stalled())
+    watch();
+  else if (!starved_)
+    receive();
+}
+
 Verdict PeerStream::take_message(const FrameHeader &header, Target &target) {
   last_message_ = message_of(header);
   bool full = false;
   if (sdk::Receive *r = ep_.receiver().match(last_message_, &full)) {
+    has_waited_ = false;
     current_ = r;
     fit_ = target.fit({r->iov, r->count}, header.payload_size);
     return Verdict::kAccept;
@@ -256,6 +288,8 @@ Verdict PeerStream::take_message(const FrameHeader &header, Target &target) {
     wait_for_room();
     return Verdict::kStall;
   }
+  if (may_wait_a_turn(header.payload_size)) return wait_a_turn();
+  has_waited_ = false;
   saving_ = ep_.save(peer_, header.payload_size, is_urgent());
   if (saving_ == nullptr) {
     if (!ep_.receiver().is_told_early(last_message_)) return stall();
@@ -268,6 +302,7 @@ Verdict PeerStream::take_message(const FrameHeader &header, Target &target) {
     ep_.receiver().save(*saved);
     return verdict;
   }
+  if (header.payload_size >= kLargePayload) ep_.counters().long_saved.add();
   if (header.payload_size != 0) target.add(saving_->bytes, header.payload_size);
   fill(*saving_, header.payload_size);
   if (has_room_) say_whether_full();

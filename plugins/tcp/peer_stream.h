@@ -86,6 +86,7 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   // Reads what has come so far.
   void read_out() {
     if (open_ && !stalled() && !starved_) receive();
+    while (open_ && turns_ != 0) end_turn();
   }
   // Asks the peer for an announced message. `receive` null: it is dropped when it comes.
   void ask_for(Saved &announced, sdk::Receive *receive);
@@ -166,6 +167,9 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   // This side waits for data or an answer that may be behind a message without room.
   bool is_urgent() const { return asked_ != 0 || answers_outstanding(); }
   Verdict stall();
+  bool may_wait_a_turn(uint64_t payload) const;
+  Verdict wait_a_turn();
+  void end_turn();
   Verdict take_part(Saved &saved, const FrameHeader &header, Target &target);
   bool end_part();
   void fill(Saved &saved, uint64_t payload);
@@ -201,6 +205,10 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   // Of the payload: its length, and how many bytes count_arrived() was told of.
   uint64_t fill_size_ = 0, filled_ = 0;
   bool starved_ = false;  // there is no room for the rest of the payload
+  // A long message without a receive waits for the next progress: how many flushes are left. And
+  // whether it has waited.
+  uint8_t turns_ = 0;
+  bool has_waited_ = false;
   sdk::Message last_message_;
 
   size_t matching_ = 0;                    // of announced_: RdmOperation::match

@@ -39,7 +39,8 @@ bool PeerStream::is_over() {
   pollfd p{socket_, POLLRDHUP, 0};
   if (::poll(&p, 1, 0) <= 0 || !(p.revents & (POLLRDHUP | POLLHUP | POLLERR))) return false;
   // Read what the peer sent before it closed.
-  while (open_ && !stalled() && !starved_) receive();
+  do read_out();
+  while (open_ && !stalled() && !starved_);
   if (open_) end(FI_ECONNRESET);
   return true;
 }

@@ -171,6 +171,33 @@ TEST(RdmIdentity, ThePeerAcceptsAndIsRestarted) {
   }
 }
 
+// All that the first process sent is read before its connection ends, also long messages that have
+// no receive yet and are read one in each progress.
+TEST(RdmIdentity, AnotherProcessComesBehindLongMessages) {
+  Node a;
+  constexpr size_t kCount = 3, kSize = 16384;  // all of it fits into the first window of TCP
+  sockaddr_in peer = a.name;
+  peer.sin_port = htons(4242);
+  a.insert(peer);
+  auto first = std::make_unique<Stranger>(a.name, hello(4242, 1));
+  EXPECT_EQ(answer(*first, {&a}), 1);
+  Stranger second(a.name);
+  for (int i = 0; i < 100; ++i) a.progress();
+  for (size_t i = 0; i < kCount; ++i) first->message(kSize, kSize);
+  first.reset();
+  second.say(request(hello(4242, 2)));
+  EXPECT_EQ(answer(second, {&a}), 1);
+  second.message(8, 8);
+  Bytes in(kSize);
+  for (size_t i = 0; i <= kCount; ++i) {
+    must(fi_recv(a.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, mark(1)));
+    std::optional<rdm::Completion> got;
+    ASSERT_TRUE(until({&a}, [&] { return (got = a.take(mark(1))).has_value(); })) << i;
+    EXPECT_EQ(got->err, 0);
+    EXPECT_EQ(got->len, i < kCount ? kSize : 8u);
+  }
+}
+
 // ---- crowds ----
 
 std::string by_number(int i) {

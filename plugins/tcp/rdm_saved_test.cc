@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // FI_EP_RDM: messages that arrive before their receive is posted. The receiver saves them within
 // limits; long tagged ones are announced, and fetched when a receive wants them.
+#include <weft/plugin.h>
+
 #include <algorithm>
 #include <cstring>
 #include <thread>
@@ -423,6 +425,89 @@ TEST(Rdm, AnAnnouncedMessageOvertakesMessagesWithoutRoom) {
       ASSERT_EQ(wait(*node, mark(4), {&a, &b}).len, 100u);
       ASSERT_TRUE(std::equal(small.begin(), small.end(), out.begin() + ptrdiff_t(i))) << i;
     }
+  }
+}
+
+uint64_t long_saved(const Node &node) {
+  weft_counters_ops *ops = nullptr;
+  must(fi_open_ops(&node.fabric->fid, WEFT_COUNTERS_OPS, 0, reinterpret_cast<void **>(&ops),
+                   nullptr));
+  std::vector<weft_counter> all(ops->read(&node.fabric->fid, nullptr, 0));
+  ops->read(&node.fabric->fid, all.data(), all.size());
+  for (const weft_counter &one : all)
+    if (one.name == std::string("long_saved")) return one.value;
+  throw std::runtime_error("there is no counter long_saved");
+}
+
+// Who posts the next receive when it has seen that the last one has ended.
+TEST(Rdm, ALongMessageRightBehindAnotherIsNotCopied) {
+  Node a, b;
+  const fi_addr_t to = a.insert(b);
+  constexpr size_t kCount = 50, kSize = 40000;
+  const Bytes out = pattern(kSize + kCount, 3);
+  Bytes in(kSize);
+  const auto post = [&](size_t i) {
+    must(fi_trecv(b.ep, in.data(), kSize, nullptr, FI_ADDR_UNSPEC, i, 0, mark(i)));
+  };
+  post(0);
+  for (size_t i = 0; i < kCount; ++i)
+    must(fi_tsend(a.ep, out.data() + i, kSize, nullptr, to, i, mark(i)));
+  size_t got = 0;
+  for (const Deadline deadline(kPatience); got < kCount && !deadline.passed();) {
+    a.progress();
+    const auto completion = rdm::poll(b.cq);
+    if (!completion) continue;
+    EXPECT_EQ(completion->context, mark(got));
+    EXPECT_EQ(completion->len, kSize);
+    ASSERT_TRUE(std::equal(in.begin(), in.end(), out.begin() + ptrdiff_t(got))) << got;
+    if (++got < kCount) post(got);
+  }
+  EXPECT_EQ(got, kCount);
+  EXPECT_EQ(long_saved(b), 0u);
+}
+
+// It holds up what is behind it for one progress only.
+TEST(Rdm, ALongMessageWithoutAReceiveMakesWay) {
+  Node a, b;
+  const fi_addr_t to = a.insert(b);
+  const Bytes out = pattern(40000, 3);
+  Bytes in(out.size()), small(8);
+  for (size_t i = 0; i < 5; ++i)
+    must(fi_tsend(a.ep, out.data(), out.size(), nullptr, to, 1, mark(i)));
+  must(fi_tsend(a.ep, out.data(), small.size(), nullptr, to, 2, mark(5)));
+  must(fi_trecv(b.ep, small.data(), small.size(), nullptr, FI_ADDR_UNSPEC, 2, 0, mark(6)));
+  EXPECT_EQ(wait(b, mark(6), {&a, &b}).len, small.size());
+  EXPECT_EQ(long_saved(b), 5u);
+  for (size_t i = 0; i < 5; ++i) {
+    must(fi_trecv(b.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, mark(7)));
+    EXPECT_EQ(wait(b, mark(7), {&a, &b}).len, in.size());
+    EXPECT_EQ(in, out);
+  }
+}
+
+// The application has polled, and now waits, while a long message waits for a progress.
+TEST(Rdm, ALongMessageWithoutAReceiveWakesWhoWaits) {
+  Options options = defaults();
+  options.tx_cq.wait_obj = FI_WAIT_FD;
+  Node a, b(options);
+  const fi_addr_t to = a.insert(b);
+  const Bytes out = pattern(40000, 3);
+  Bytes in(out.size()), small(8);
+  for (size_t round = 0; round < 20; ++round) {
+    must(fi_tsend(a.ep, out.data(), out.size(), nullptr, to, 1, mark(0)));
+    must(fi_tsend(a.ep, out.data(), small.size(), nullptr, to, 2, mark(1)));
+    EXPECT_EQ(wait(a, mark(1), {&a, &b}).err, 0);
+    must(fi_trecv(b.ep, small.data(), small.size(), nullptr, FI_ADDR_UNSPEC, 2, 0, mark(2)));
+    if (round % 2 == 0) b.progress();
+    if (!b.take(mark(2))) {
+      fi_cq_tagged_entry entry{};
+      ASSERT_EQ(fi_cq_sread(b.cq, &entry, 1, nullptr, int(kPatience.count())), 1);
+      EXPECT_EQ(entry.op_context, mark(2));
+    }
+    must(fi_trecv(b.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, mark(3)));
+    EXPECT_EQ(wait(b, mark(3), {&a, &b}).len, in.size());
+    EXPECT_EQ(in, out);
+    EXPECT_EQ(wait(a, mark(0), {&a, &b}).err, 0);
   }
 }
 

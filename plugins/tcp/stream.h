@@ -97,6 +97,10 @@ class Stream {
   }
 
  protected:
+  // After a payload of this size another is likely: only kSmallStaging bytes are staged until its
+  // header is known.
+  static constexpr uint64_t kLargePayload = 16 * 1024;
+
   explicit Stream(Domain &domain) : domain_(domain), engine_(domain.engine()) {}
   ~Stream() { forget_staged(); }
 
@@ -269,9 +273,6 @@ class Stream {
   static constexpr size_t kCoalesce = 4608;  // bytes that are copied together for one send()
   // At least so much of a payload must be left to read it straight into its place.
   static constexpr uint64_t kDirectMin = 4096;
-  // After a payload of this size another is likely: only kSmallStaging bytes are staged until its
-  // header is known.
-  static constexpr uint64_t kLargePayload = 16 * 1024;
   static constexpr size_t kSmallStaging = 4096;
   static constexpr int kReadsPerTurn = 16;  // so that one busy peer does not starve the others
 
