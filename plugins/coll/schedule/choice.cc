@@ -59,6 +59,7 @@ Choice::Choice()
           {FI_BROADCAST, Algorithm::kLeaders, 64 * kKibi, 8, true},
           {FI_BROADCAST, Algorithm::kBinomial, 16 * kKibi},
           {FI_BROADCAST, Algorithm::kBinomial, kAny, 2},
+          {FI_BROADCAST, Algorithm::kLeaders, 256 * kKibi, 4, true},
           {FI_BROADCAST, Algorithm::kBinomial, kKibi * kKibi, 4},
           {FI_BROADCAST, Algorithm::kLeaders, kKibi * kKibi, 8, true},
           {FI_BROADCAST, Algorithm::kBinomial, kKibi * kKibi, 8},
