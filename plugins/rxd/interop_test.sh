@@ -27,12 +27,12 @@ require_debian fi_pingpong
 stack="udp;ofi_rxd"
 
 limit=120
-# Stock needs a second for a few MiB when the machine is busy, so only weft runs all sizes.
+# Stock needs a second for a few MiB when the machine is busy, so only weft runs all sizes. (And -v would print a line for each byte.)
 pingpong "all sizes" weft weft 46 127.0.0.1 -p "$stack" -e rdm -S all -c -I 3
 for pair in "weft stock" "stock weft"; do
   read -r server client <<<"$pair"
   for size in 0 1 64 1456 1457 4096 65536 262144 1048576; do
-    pingpong "$size bytes" "$server" "$client" 1 127.0.0.1 -p "$stack" -e rdm -S $size -c -v -I 3
+    pingpong "$size bytes" "$server" "$client" 1 127.0.0.1 -p "$stack" -e rdm -S $size -c -I 3
   done
 done
 
@@ -40,7 +40,7 @@ done
 ip link set lo mtu 1400
 for pair in "weft stock" "stock weft"; do
   read -r server client <<<"$pair"
-  pingpong "4096 bytes over a link of 1400" "$server" "$client" 1 127.0.0.1 -p "$stack" -e rdm -S 4096 -c -v -I 3
+  pingpong "4096 bytes over a link of 1400" "$server" "$client" 1 127.0.0.1 -p "$stack" -e rdm -S 4096 -c -I 3
 done
 ip link set lo mtu 65536
 

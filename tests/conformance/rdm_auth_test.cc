@@ -8,13 +8,15 @@
 namespace weft::conformance::rdm {
 namespace {
 
+// Who gets no answer gives up soon. The library reads this when it starts.
+[[maybe_unused]] const int impatience = setenv("FI_TCP_CONNECT_TIMEOUT_MS", "300", 1) +
+                                        setenv("FI_OFI_RXM_CONNECT_TIMEOUT_MS", "300", 1) +
+                                        setenv("FI_OFI_RXD_PEER_TIMEOUT_MS", "100", 1);
+
 class RdmAuth : public ::testing::Test {
  protected:
   void SetUp() override {
     covers("auth_key");
-    // An endpoint without an answer gives up soon.
-    setenv("FI_TCP_CONNECT_TIMEOUT_MS", "300", 0);
-    setenv("FI_OFI_RXM_CONNECT_TIMEOUT_MS", "300", 0);
     if (!find_info(with("key"))) GTEST_SKIP() << stack() << " takes no auth_key";
   }
   static Options with(const std::string &key) {
