@@ -114,8 +114,7 @@ TEST(Coll, EndpointsThatShareReceivesAreInOneGroup) {
 }
 
 // Two leaders add up even and odd ranks, which loses nothing here; in other orders the sum is 4.
-TEST(Coll, MembersOnOneHostTakeTwoLeadersForLongData) {
-  CollTeam team(4);
+void expect_two_leaders(CollTeam &team) {
   const double given[] = {1e16, 1, -1e16, 3.5};
   std::vector<std::vector<double>> in(4), out(4, std::vector<double>(4096));
   for (size_t i = 0; i < 4; ++i) {
@@ -125,6 +124,19 @@ TEST(Coll, MembersOnOneHostTakeTwoLeadersForLongData) {
   }
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(team.net.wait(team.net[i].tx_cq).err, 0);
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(out[i], std::vector<double>(4096, 4.5)) << i;
+}
+
+TEST(Coll, MembersOnOneHostTakeTwoLeadersForLongData) {
+  CollTeam team(4);
+  expect_two_leaders(team);
+}
+
+TEST(Coll, MembersWithOtherAddressesOfTheHostAreOnOneHost) {
+  Options another = options_of_coll();
+  another.node = "127.0.0.2";
+  CollTeam team({options_of_coll(), another, another, options_of_coll()});
+  ASSERT_NE(team.net[0].name().substr(4, 4), team.net[1].name().substr(4, 4)) << "sin_addr";
+  expect_two_leaders(team);
 }
 
 TEST(Coll, AnEndpointWithGroupsIsBusy) {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "plugins/coll/endpoint.h"
+#include "plugins/coll/one_host.h"
 
 namespace weft::coll {
 namespace {
@@ -30,11 +31,6 @@ int error_of(Failure failure) {
     default:
       return FI_ECANCELED;
   }
-}
-
-bool are_on_one_host(const sdk::Address &one, const sdk::Address &other) {
-  const auto moved = one.with_port(other.port());
-  return one.has_port() && moved && *moved == other;
 }
 
 const char *text_of(Failure failure) {
@@ -157,6 +153,7 @@ Result<GroupPlace> Collectives::place_of(sdk::Av &av, const std::vector<fi_addr_
                 Schedule::kMaxMembers);
   WEFT_TRY(const sdk::Address own, endpoint_.own_address());
   GroupPlace place{.one_host = true};
+  OneHost host(own);
   Groups::Membership membership;
   bool found = false;
   for (const fi_addr_t member : members) {
@@ -165,7 +162,7 @@ Result<GroupPlace> Collectives::place_of(sdk::Av &av, const std::vector<fi_addr_
     if (!known)
       return fail(FI_EINVAL, "member %llu of the set is not in the address vector any more",
                   (unsigned long long)member);
-    place.one_host = place.one_host && are_on_one_host(*known, own);
+    place.one_host = place.one_host && host.has(*known);
     if (*known == own) {
       if (found) return fail(FI_EINVAL, "two members of the set have the endpoint's own address");
       found = true;

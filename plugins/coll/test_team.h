@@ -39,6 +39,14 @@ struct CollTeam {
           i < sharing ? shared : options, is_another ? open_events : [](Node &) {},
           is_another ? &net[0] : nullptr);
     }
+    join_all();
+  }
+  explicit CollTeam(const std::vector<Options> &members) : net(0), groups(members.size()) {
+    for (const Options &options : members) net.add(options);
+    join_all();
+  }
+  void join_all() {
+    const size_t members = groups.size();
     for (size_t i = 0; i < members; ++i) join(i, members);
     for (size_t i = 0; i < members; ++i) {
       fi_eq_entry entry{};

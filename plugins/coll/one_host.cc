@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "plugins/coll/one_host.h"
+
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <weft/sdk/sock_addr.h>
+
+#include <string_view>
+
+namespace weft::coll {
+namespace {
+
+// The bytes of an IP address, of an IPv4 address in IPv6's form those of IPv4. Empty: of no IP.
+std::string ip_of(const sdk::Address &address) {
+  if (address.format() != FI_SOCKADDR_IN && address.format() != FI_SOCKADDR_IN6) return {};
+  constexpr std::string_view kMapped("\0\0\0\0\0\0\0\0\0\0\xff\xff", 12);
+  std::string ip(address.host().begin(), address.host().end());
+  if (ip.size() == 16 && ip.starts_with(kMapped)) ip.erase(0, kMapped.size());
+  return ip;
+}
+
+bool is_loopback(const std::string &ip) {
+  if (ip.size() == 4) return ip[0] == 127;
+  return std::memcmp(ip.data(), &in6addr_loopback, sizeof in6addr_loopback) == 0;
+}
+
+std::set<std::string> addresses_of_this_host() {
+  std::set<std::string> all;
+  ifaddrs *list = nullptr;
+  if (::getifaddrs(&list) != 0) return all;
+  for (const ifaddrs *entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    const bool is_ipv4 = entry->ifa_addr->sa_family == AF_INET;
+    if (!is_ipv4 && entry->ifa_addr->sa_family != AF_INET6) continue;
+    const auto address =
+        sdk::SockAddr::from(entry->ifa_addr, is_ipv4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    if (address) all.insert(ip_of(*address));
+  }
+  ::freeifaddrs(list);
+  return all;
+}
+
+}  // namespace
+
+bool OneHost::has(const sdk::Address &member) {
+  const auto moved = own_.with_port(member.port());
+  if (own_.has_port() && moved && *moved == member) return true;
+  const std::string ip = ip_of(member);
+  if (ip.empty() || ip_of(own_).empty()) return false;
+  if (is_loopback(ip)) return true;
+  if (!addresses_) addresses_ = addresses_of_this_host();
+  return addresses_->contains(ip);
+}
+
+}  // namespace weft::coll

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// OneHost: whether the members of a group are all on this host, which may have many addresses.
+//
+// Example:
+//    inline bool are_here(const sdk::Address &own, const std::vector<sdk::Address> &members) {
+//      OneHost host(own);
+//      return std::ranges::all_of(members, [&](const auto &member) { return host.has(member); });
+//    }
+//
+// All members must come to the same answer, and do: an address of this host is one for each process
+// here, and for none elsewhere that could reach it. Containers with networks of their own are hosts.
+#ifndef WEFT_PLUGINS_COLL_ONE_HOST_H
+#define WEFT_PLUGINS_COLL_ONE_HOST_H
+
+#include <weft/sdk/address.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace weft::coll {
+
+class OneHost {
+ public:
+  explicit OneHost(const sdk::Address &own) : own_(own) {}
+  // Asks the system once, and only when an address is another one than `own`.
+  bool has(const sdk::Address &member);
+
+ private:
+  const sdk::Address own_;
+  std::optional<std::set<std::string>> addresses_;
+};
+
+}  // namespace weft::coll
+
+#endif
