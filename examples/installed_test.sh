@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# installed_test.sh BUILD_DIR EXAMPLES_DIR CXX SANITIZE: installs what a plugin author gets, moves it elsewhere, builds each example
-# alone against it, and asks the installed probe to open the plugin that came out. SANITIZE is the -fsanitize= list, or empty.
+# installed_test.sh BUILD_DIR EXAMPLES_DIR CXX: installs what a plugin author gets, moves it elsewhere, builds each example
+# alone against it, and asks the installed probe to open the plugin that came out.
 set -euo pipefail
-build=${1:?usage: installed_test.sh BUILD_DIR EXAMPLES_DIR CXX SANITIZE} examples=${2:?} cxx=${3:?} sanitize=${4-}
+build=${1:?usage: installed_test.sh BUILD_DIR EXAMPLES_DIR CXX} examples=${2:?} cxx=${3:?}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 for component in fabric plugin-sdk; do
@@ -19,14 +19,14 @@ if [ -e "$tmp/sdk/include/weft/config.h" ]; then
   echo "include/weft/config.h is private to weft, but installed"
   exit 1
 fi
-flags="-Wall -Wextra -Wno-missing-field-initializers -Werror ${sanitize:+-fsanitize=$sanitize}"
+flags="-Wall -Wextra -Wno-missing-field-initializers -Werror"
 probe=$(find "$tmp/sdk" -name weft-probe)
 
 for example in null-provider pass-layer hook-count loop-provider crc-layer; do
   # A copy, so that nothing of weft's tree is within reach.
   cp -r "$examples/$example" "$tmp/$example"
   if ! cmake -S "$tmp/$example" -B "$tmp/$example/build" -DCMAKE_PREFIX_PATH="$tmp/sdk" -DCMAKE_BUILD_TYPE=Release \
-      -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_CXX_FLAGS="$flags" -DWEFT_SANITIZE="$sanitize" >"$tmp/log" 2>&1 ||
+      -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_CXX_FLAGS="$flags" >"$tmp/log" 2>&1 ||
       ! cmake --build "$tmp/$example/build" >>"$tmp/log" 2>&1; then
     cat "$tmp/log"
     echo "$example does not build against the installed SDK"

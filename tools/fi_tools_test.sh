@@ -3,17 +3,17 @@
 #
 # Tests fi_strerror, fi_info and fi_pingpong as a user runs them.
 #
-#   fi_tools_test.sh BIN_DIR [LIB_DIR]
+#   fi_tools_test.sh BIN_DIR [LIB_DIR [STOCK]]
 #
 # BIN_DIR holds the three programs; LIB_DIR the libfabric.so.1 that they are to use, otherwise they find one themselves.
-# Debian's fi_pingpong (package libfabric-bin, on its own libfabric) is the peer where it is installed.
+# STOCK, or else Debian's fi_pingpong (package libfabric-bin), on its own libfabric is the peer, where there is such a file.
 # What the library under test lacks (rdm, dgram) is reported and left out; tcp with msg endpoints must be there.
 
 set -u
 
 bin=$(cd "${1:?usage: fi_tools_test.sh BIN_DIR [LIB_DIR]}" && pwd) || exit 2
 lib=${2:+$(cd "$2" && pwd)} || exit 2
-stock=/usr/bin/fi_pingpong
+stock=${3-/usr/bin/fi_pingpong}
 limit=60 # seconds for any one program: far more than it needs, so that nothing can hang
 work=$(mktemp -d)
 failures=0

@@ -11,13 +11,14 @@
 #include <atomic>
 #include <thread>
 
+#include "plugin-api/sdk/test_rounds.h"
 #include "tests/conformance/rdm_harness.h"
 
 namespace weft::conformance::rdm {
 namespace {
 
-constexpr size_t kMany = 10'000;
 constexpr size_t kThousands = 2000;  // beyond every limit of the kernel that there is
+constexpr size_t kMany = sdk::kSanitizer == sdk::Sanitizer::kNone ? 10'000 : kThousands;
 
 // Those that have a descriptor each need room for them.
 size_t raise_file_limit(size_t wanted) {
