@@ -11,7 +11,7 @@
 namespace weft::coll {
 namespace {
 
-constexpr uint32_t kVersion = 2;  // of what members say, and of the schedules
+constexpr uint16_t kVersion = 3;  // of what members say, and of the schedules
 
 void put_word(uint8_t *at, uint64_t value, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) at[i] = uint8_t(value >> (8 * i));
@@ -37,14 +37,16 @@ void Group::Hello::write(uint8_t *at) const {
   put_word(at, membership, 8);
   put_word(at + 8, table, 8);
   put_word(at + 16, number, 4);
-  put_word(at + 20, version, 4);
+  put_word(at + 20, version, 2);
+  put_word(at + 22, one_host, 2);
 }
 
 Group::Hello Group::Hello::read(const uint8_t *at) {
   return {.membership = get_word(at, 8),
           .table = get_word(at + 8, 8),
           .number = uint32_t(get_word(at + 16, 4)),
-          .version = uint32_t(get_word(at + 20, 4))};
+          .version = uint16_t(get_word(at + 20, 2)),
+          .one_host = uint16_t(get_word(at + 22, 2))};
 }
 
 Group::Group(uint32_t number, GroupPlace place, const GroupLimits &limits, const Choice &choice,
@@ -75,7 +77,8 @@ void Group::join(uint64_t now) {
   Hello{.membership = place_.membership,
         .table = choice_.hash(),
         .number = number_,
-        .version = kVersion}
+        .version = kVersion,
+        .one_host = place_.one_host}
       .write(hello_.data());
   const Task task{.coll = FI_ALLGATHER,
                   .algorithm = Algorithm::kBruck,
@@ -94,7 +97,7 @@ int Group::start(uint64_t now, const Call &call) {
   Task task = call.task;
   task.rank = rank();
   task.size = size();
-  task.one_host = place_.one_host;
+  task.one_host = one_host_;
   task.in_place = task.coll == FI_ALLREDUCE && call.operand == call.result;
   choice_.choose(task);
   Operation &operation = take(now);
@@ -179,9 +182,11 @@ void Group::end(Operation &operation) {
 void Group::end_join(Ended &one) {
   if (one.failure == Failure::kNone) {
     numbers_.resize(size());
+    one_host_ = true;
     for (uint32_t i = 0; i < size(); ++i) {
       const Hello hello = Hello::read(hellos_.data() + size_t{Hello::kSize} * i);
       numbers_[i] = hello.number;
+      one_host_ = one_host_ && hello.one_host == 1;
       if (hello.membership == place_.membership && hello.table == choice_.hash() &&
           hello.version == kVersion && hello.number != 0 && hello.number < kNumbers)
         continue;

@@ -41,7 +41,7 @@ struct GroupPlace {
   std::vector<uint64_t> peers;  // by rank
   uint32_t rank = 0;
   uint64_t membership = 0;  // the same number at all members
-  bool one_host = false;    // all members are on one
+  bool one_host = false;    // all members are on one, as far as this one knows
 };
 
 class Group {
@@ -81,7 +81,8 @@ class Group {
   struct Hello {  // what joining members say: 24 bytes, little-endian
     static constexpr uint32_t kSize = 24;
     uint64_t membership = 0, table = 0;
-    uint32_t number = 0, version = 0;
+    uint32_t number = 0;
+    uint16_t version = 0, one_host = 0;  // one_host: 1 if the member says so
     void write(uint8_t *at) const;
     static Hello read(const uint8_t *at);
   };
@@ -102,6 +103,7 @@ class Group {
   const Choice &choice_;
   Carrier &carrier_;
   State state_ = State::kWaiting;
+  bool one_host_ = false;          // all members say so
   std::vector<uint32_t> numbers_;  // of the group, at each member
   std::vector<uint8_t> hello_, hellos_;
   std::list<Operation> active_, spare_;

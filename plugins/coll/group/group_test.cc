@@ -118,6 +118,25 @@ TEST(CollGroup, FourThousandMembers) {
   }
 }
 
+// Whether all are on one host decides on the algorithm, and one of them could not find out.
+TEST(CollGroup, MembersDisagreeOnWhetherTheyAreOnOneHost) {
+  for (uint32_t ignorant = 0; ignorant <= 4; ++ignorant) {
+    TestNetwork network(3 + ignorant, 4);
+    std::vector<Group *> groups;
+    for (uint32_t rank = 0; rank < 4; ++rank)
+      groups.push_back(network.join(first(4), rank, rank != ignorant));
+    network.run(kSecond);
+    Everybodys broadcast({.coll = FI_BROADCAST, .root = 1, .count = 8192, .unit = 8}, 4, 1);
+    for (uint32_t rank = 0; rank < 4; ++rank)
+      ASSERT_EQ(broadcast.start(network[rank], *groups[rank], rank), 0);
+    network.run(kSecond);
+    for (uint32_t rank = 0; rank < 4; ++rank) {
+      ASSERT_TRUE(broadcast.has_ended(network[rank])) << ignorant << ' ' << rank;
+      EXPECT_TRUE(broadcast.is_right(rank));
+    }
+  }
+}
+
 TEST(CollGroup, NobodyPassesABarrierBeforeAll) {
   TestNetwork network(2, 13);
   std::vector<Group *> groups;

@@ -103,9 +103,12 @@ class TestNetwork {
     for (uint32_t rank = 0; rank < members.size(); ++rank) groups.push_back(join(members, rank));
     return groups;
   }
-  Group *join(const std::vector<uint32_t> &members, uint32_t rank) {
+  // `one_host`: whether the member takes all for members of one.
+  Group *join(const std::vector<uint32_t> &members, uint32_t rank, bool one_host = false) {
     TestEndpoint &one = *endpoints_[members[rank]];
-    Group *const group = one.groups.join(time_.now, place(members, rank));
+    GroupPlace where = place(members, rank);
+    where.one_host = one_host;
+    Group *const group = one.groups.join(time_.now, std::move(where));
     one.settle();
     return group;
   }
