@@ -250,11 +250,11 @@ Verdict PeerStream::stall() {
   return Verdict::kStall;
 }
 
-// A long message may be right behind one that has just ended, and the application posts the next
-// receive when it has seen that. So it stays in the socket until the next progress, which saves a
-// copy. Who waits for descriptors, or has a thread for its progress, has no next progress.
+// When an operation has just ended, the application may post the next receive as soon as it hears
+// of that. So a long message stays in the socket until the next progress, which saves a copy. Who
+// waits for descriptors, or has a thread for its progress, has no next progress.
 bool PeerStream::may_wait_a_turn(uint64_t payload) const {
-  return payload >= kLargePayload && !has_waited_ && engine_.spinning();
+  return payload >= kLargePayload && !has_waited_ && ep_.has_news() && engine_.spinning();
 }
 
 Verdict PeerStream::wait_a_turn() {
@@ -311,6 +311,7 @@ Verdict PeerStream::take_message(const FrameHeader &header, Target &target) {
 
 void PeerStream::end_message(const FrameHeader &header) {
   if (current_ != nullptr) {
+    ep_.note_end();
     ep_.receiver().complete(*std::exchange(current_, nullptr), last_message_, fit_,
                             take_landing_error());
   } else if (!end_part()) {
@@ -505,8 +506,10 @@ void PeerStream::end_rendezvous(const FrameHeader &header) {
   if (filling_ != nullptr) filled();
   const Expected expected = std::exchange(expected_[header.op_data - 1u], {});
   if (asked_ != 0) --asked_;
-  if (expected.receive != nullptr)
+  if (expected.receive != nullptr) {
+    ep_.note_end();
     ep_.receiver().complete(*expected.receive, expected.message, fit_, take_landing_error());
+  }
   if (Saved *saved = expected.saved; saved != nullptr && !end_part()) {
     saved->stage = Saved::kHere;
     if (saved->dropped) {

@@ -365,6 +365,7 @@ void UnconnectedEndpoint::finish(RdmOperation &op, int error) {
                  .report = op.report,
                  .err = error});
   }
+  if (op.report) note_end();
   tx_ops_.give(&op);
 }
 

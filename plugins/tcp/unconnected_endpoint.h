@@ -117,6 +117,10 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   RdmHello hello(uint16_t port) const;
   const Keys &keys() const { return keys_; }
   void finish(RdmOperation &op, int error);
+  // A receive has ended. Whether the application is about to hear of the end of an operation, or
+  // just has.
+  void note_end() { ended_at_ = engine_.rounds(); }
+  bool has_news() const { return engine_.rounds() - ended_at_ <= 2; }
   // Memory for a message without a receive; null: over the limits, or no memory. `urgent`: this
   // side waits for data behind it, so the limits are higher by kUrgentExtra.
   Saved *save(Peer &peer, uint64_t payload, bool urgent);
@@ -194,6 +198,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   bool has_places_ = false;  // some peers are contexts of scalable endpoints
   uint32_t next_unnamed_ = 0;
   // "Unnamed" peers are not in the address vector.
+  uint64_t ended_at_ = 0;       // in engine rounds, an operation of the application
   uint64_t saved_bytes_ = 0;    // arrived bytes of saved messages
   uint64_t unnamed_bytes_ = 0;  // of these, from unnamed peers
   uint64_t shares_ = 0;         // of max_saved, given to peers: may_send_long()
