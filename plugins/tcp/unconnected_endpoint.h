@@ -197,8 +197,8 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   sdk::OrderKeeper keeper_;
   bool has_places_ = false;  // some peers are contexts of scalable endpoints
   uint32_t next_unnamed_ = 0;
+  uint64_t ended_at_ = 0;  // in engine rounds: an operation of the application
   // "Unnamed" peers are not in the address vector.
-  uint64_t ended_at_ = 0;       // in engine rounds, an operation of the application
   uint64_t saved_bytes_ = 0;    // arrived bytes of saved messages
   uint64_t unnamed_bytes_ = 0;  // of these, from unnamed peers
   uint64_t shares_ = 0;         // of max_saved, given to peers: may_send_long()
