@@ -20,7 +20,10 @@ namespace weft::rxd {
 namespace {
 
 constexpr size_t kBatch = 32;   // completions per call
-constexpr int kBatches = 8;     // batches per progress
+constexpr size_t kMost = 256;   // completions per progress
+// With fewer at once there are no more, it is assumed. The provider beneath may read no more than it
+// expects, which grows while more come.
+constexpr size_t kFew = 8;
 constexpr size_t kPosted = 64;  // most posted buffers; the others are a reserve
 // Bytes of posted buffers: large datagrams must still be in the cache when they are processed.
 constexpr size_t kPostedBytes = 512 << 10;
@@ -462,19 +465,20 @@ bool Lower::may_wait() {
 void Lower::read_completions() {
   fi_cq_msg_entry entries[kBatch];
   fi_addr_t sources[kBatch];
-  for (int batch = 0; batch < kBatches; ++batch) {
-    const size_t most = std::min(kBatch, posted_);
+  for (size_t total = 0; total < kMost;) {
+    const size_t few = std::min(kFew, posted_);
     const bool named = reads_;
     const ssize_t n =
         named ? fi_cq_readfrom(cq_, entries, kBatch, sources) : fi_cq_read(cq_, entries, kBatch);
     if (n == -FI_EAVAIL) {
       read_failure();
+      total += kBatch;
       continue;
     }
     if (n <= 0) {
       // Not after a batch with datagrams: the application's next packet may carry the
       // acknowledgement.
-      if (batch == 0 && std::exchange(came_, false)) upper_.core().on_idle();
+      if (total == 0 && std::exchange(came_, false)) upper_.core().on_idle();
       return;
     }
     for (ssize_t i = 0; i < n; ++i) {
@@ -493,7 +497,8 @@ void Lower::read_completions() {
         free_.push_back(&buffer);
     }
     fill();
-    if (size_t(n) < most) return;
+    if (size_t(n) < few) return;
+    total += size_t(n);
   }
 }
 

@@ -6,13 +6,16 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+#include <weft/plugin.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "tests/conformance/rdm_harness.h"
 
@@ -51,6 +54,17 @@ double cpu_seconds() {
   timespec t{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
   return double(t.tv_sec) + double(t.tv_nsec) / 1e9;
+}
+
+uint64_t counter_of(fid_fabric *fabric, const std::string &name) {
+  weft_counters_ops *ops = nullptr;
+  must(fi_open_ops(&fabric->fid, WEFT_COUNTERS_OPS, 0, reinterpret_cast<void **>(&ops), nullptr));
+  std::vector<weft_counter> all(ops->read(&fabric->fid, nullptr, 0));
+  all.resize(std::min(all.size(), ops->read(&fabric->fid, all.data(), all.size())));
+  for (const weft_counter &counter : all)
+    if (counter.name == name) return counter.value;
+  ADD_FAILURE() << "no counter " << name;
+  return 0;
 }
 
 Options with_wait(enum fi_wait_obj wait) {
@@ -170,6 +184,34 @@ TEST(Rxd, IsOfferedAfterTheOtherProviders) {
   for (const fi_info *info = list.get(); info != nullptr; info = info->next)
     offered = offered || std::strcmp(info->fabric_attr->prov_name, "udp;ofi_rxd") == 0;
   EXPECT_TRUE(offered);
+}
+
+// Who makes progress seldom, while many peers ask it again and again, must read them faster than
+// they ask: else what they say later waits behind old questions until it is worth nothing.
+TEST(Rxd, AFewCallsReadAllThatHasCome) {
+  Node node{Options()};
+  sockaddr_in to{};
+  std::memcpy(&to, node.name().data(), sizeof to);
+  const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const char bytes[64] = {};
+  uint64_t sent = 0;
+  const auto send = [&](int count) {  // no more than the smallest receive buffer has room for
+    for (; count > 0; --count, ++sent)
+      ASSERT_EQ(::sendto(fd, bytes, sizeof bytes, 0, reinterpret_cast<sockaddr *>(&to), sizeof to),
+                ssize_t(sizeof bytes));
+  };
+  const auto read_all = [&](int calls) {
+    while (calls > 0 && counter_of(node.fabric, "packets_received") < sent) {
+      --calls;
+      fi_cq_read(node.rx_cq, nullptr, 0);
+    }
+    return counter_of(node.fabric, "packets_received") == sent;
+  };
+  send(100);
+  EXPECT_TRUE(read_all(100)) << "udp learns how they come";
+  send(200);
+  EXPECT_TRUE(read_all(8));
+  ::close(fd);
 }
 
 }  // namespace
