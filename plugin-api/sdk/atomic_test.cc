@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "plugin-api/sdk/test_atomic.h"
+#include "plugin-api/sdk/test_rounds.h"
 
 namespace weft::sdk {
 namespace {
@@ -95,7 +96,7 @@ TEST(Atomic, EachOperationOfEachDatatypeAgreesWithTheReference) {
   for_all([&](AtomicKind kind, const Op &op, const Type &type) {
     if (!expected_valid(kind, op, type)) return;
     const bool finite = op.code == FI_PROD && type.what == kComplex;
-    for (int round = 0; round < 200; ++round) {
+    for (unsigned round = 0; round < rounds(200); ++round) {
       const size_t count = values.below(6);
       std::vector<Bytes> targets, operands, compares, expected;
       for (size_t i = 0; i < count; ++i) {

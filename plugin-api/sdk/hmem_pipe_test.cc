@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "plugin-api/sdk/test_rounds.h"
 #include "tests/hmem/device.h"
 
 namespace weft::sdk {
@@ -109,7 +110,7 @@ class Queue {
 };
 
 TEST_F(HmemPipe, StreamsOfAnyPiecesArriveAsTheyWere) {
-  for (unsigned seed = 0; seed < 30; ++seed) {
+  for (unsigned seed = 0; seed < rounds(30); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     random_.seed(seed);
     HmemOutput output(hmem_);
