@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "plugins/rxd/endpoint.h"
+#include "plugins/rxd/protocol/device_copies.h"
 #include "plugins/rxd/protocol/weft.h"
 #include "plugins/rxd/wire/stock.h"
 
@@ -36,6 +37,11 @@ Domain::Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner_info, sd
   // all later ones slower.
   engine().expect_progress();
   engine().lock().count_waits(fabric.stats()->locks_contended);
+  // Peers have named the region: a copy from it or to it may be under way.
+  regions().on_close = [this](sdk::Mr &mr) {
+    for (DeviceCopies *copies : copies_) copies->settle();
+    mr.pins = 0;
+  };
 }
 
 Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context) {

@@ -7,10 +7,13 @@
 #include <weft/sdk/auth.h>
 #include <weft/sdk/layer_domain.h>
 
+#include <vector>
+
 #include "plugins/rxd/fabric.h"
 
 namespace weft::rxd {
 
+class DeviceCopies;
 class Endpoint;
 
 class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint> {
@@ -23,6 +26,8 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint> {
   sdk::AtomicLimits atomic_limits() const;
   // A key for memory of this layer in the inner domain, where keys are chosen; with the lock held.
   uint64_t next_key() { return ++last_key_; }
+  // With FI_HMEM: those of its endpoints; with the lock held.
+  std::vector<DeviceCopies *> &copies() { return copies_; }
 
  private:
   friend LayerDomain;
@@ -32,6 +37,7 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint> {
 
   const sdk::AuthKey auth_key_;
   uint64_t last_key_ = 0;
+  std::vector<DeviceCopies *> copies_;
 };
 
 }  // namespace weft::rxd

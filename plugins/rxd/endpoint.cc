@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "plugins/rxd/protocol/device_copies.h"
+
 namespace weft::rxd {
 namespace {
 
@@ -54,6 +56,7 @@ Result<void> Endpoint::begin() {
                          .place = context_place(),
                          .only_transmits = only_transmits()});
   core_->set_own_address(lower_.reachable());
+  if (core_->copies() != nullptr) domain().copies().push_back(core_->copies());
   part_.emplace(domain().fabric().stats(), core_->counters());
   return {};
 }
@@ -69,18 +72,24 @@ void Endpoint::end() {
 
 void Endpoint::shut() {
   part_.reset();
+  if (core_ && core_->copies() != nullptr) std::erase(domain().copies(), core_->copies());
   core_.reset();  // closes the paths
   lower_.shut();
 }
 
 // ---- operations ----
 
-// Injected data, and data of a device, which no datagram can be sent from.
+// Injected data, and data of a device, which no datagram can be sent from. Long ones of a device the
+// core copies as it sends them.
 template <class Request>
 ssize_t Endpoint::own_if_needed(TxOp &op, const Request &request) {
   const bool injects = (request.flags & FI_INJECT) != 0;
   if (op.kind == TxOp::Kind::kRead || (!injects && !is_devices(request.iov, request.count)))
     return 0;
+  if (!injects && op.length > DeviceCopies::kShort) {
+    op.on_device = op.more = true;  // WeftConversation::begin_copies() decides when it leaves
+    return 0;
+  }
   if (core_->own_data(op)) return 0;
   if (injects) return -FI_EFAULT;
   report(op, 0, FI_EIO);

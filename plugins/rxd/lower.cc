@@ -45,6 +45,7 @@ Path *path_of(fi_addr_t address) {
 
 Result<void> Lower::open(const sdk::Address &local) {
   failed_ = told_ = false;
+  pins_ = domain_.hmem() != nullptr ? 1 : 0;
   judge(domain_.inner_info());
   WEFT_CHECK(open_objects(local));
   WEFT_CHECK(look_around());
@@ -372,7 +373,9 @@ ssize_t Lower::resolve(const RmaVector &vector, uint64_t access, iovec *iov, siz
   const sdk::MrTable::Access found =
       domain_.regions().resolve(vector.key, vector.address, vector.length, access, iov, room,
                                 {.endpoint = upper_.endpoint_number()});
-  return found.mr != nullptr ? ssize_t(found.count) : -FI_EACCES;
+  if (found.mr == nullptr) return -FI_EACCES;
+  found.mr->pins = pins_;
+  return ssize_t(found.count);
 }
 
 uint64_t Lower::now_ns() {

@@ -157,6 +157,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   bool names_ = false;         // the provider can tell the source of datagrams
   bool reads_ = false;         // sources are being read
   bool sent_at_once_ = false;  // WEFT_DATAGRAM_SENT_AT_ONCE
+  size_t pins_ = 0;            // Mr::pins of a region that peers have named (FI_HMEM)
   bool failed_ = false;        // the inner endpoint does not receive any more
   bool told_ = false;          // the core knows
   sdk::InnerModes modes_;

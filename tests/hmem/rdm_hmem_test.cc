@@ -290,8 +290,8 @@ TEST_F(RdmHmemAlone, ABufferThatEndsTooEarly) {
 TEST_F(RdmHmemAlone, ACopyThatFails) {
   if (!hmem::have_double()) GTEST_SKIP() << "the double fails by request";
   for (const size_t size : {1000, 100000}) {
-    Net net(2, with_devices());
     DeviceMemory out(pattern(size, 8)), in(size);
+    Net net(2, with_devices());  // it goes first: a receive may wait
     must(fi_recv(net[1].ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, nullptr));
     hmem::fail_after(0);
     net.post([&] { return fi_send(net[0].ep, out.data(), size, nullptr, net.at(0, 1), nullptr); });
@@ -301,6 +301,46 @@ TEST_F(RdmHmemAlone, ACopyThatFails) {
     }
     hmem::fail_no_more();
     EXPECT_EQ(fi_inject(net[0].ep, out.data() + size - 1, 1, net.at(0, 1)), 0);
+  }
+}
+
+// A copy takes some time however short it is, so there is not one for each piece that a network
+// carries.
+TEST_F(RdmHmemAlone, LongMessagesTakeFewCopies) {
+  if (!hmem::have_double()) GTEST_SKIP() << "counts calls of the double";
+  constexpr size_t kSize = 4 << 20;
+  DeviceMemory out(pattern(kSize, 4)), in(kSize);
+  Net net(2, with_devices());
+  for (const bool is_first : {true, false}) {
+    must(fi_recv(net[1].ep, in.data(), kSize, nullptr, FI_ADDR_UNSPEC, nullptr));
+    const uint64_t copies = hmem::count("copies");
+    net.post([&] { return fi_send(net[0].ep, out.data(), kSize, nullptr, net.at(0, 1), nullptr); });
+    EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
+    EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+    // Some datagrams of a first message are small.
+    EXPECT_LE(hmem::count("copies") - copies, 2 * kSize / (64 << 10)) << is_first;
+    EXPECT_EQ(in.read(), out.read());
+  }
+}
+
+// A region that closes while a peer writes to it, and whose memory is freed then.
+TEST_F(RdmHmemAlone, ARegionThatClosesInTheMiddle) {
+  constexpr size_t kSize = 4 << 20;
+  DeviceMemory out(pattern(kSize, 9));
+  Net net(2, with_devices());
+  for (int polls = 1; polls < 30; polls += 4) {
+    for (const bool writes : {true, false}) {
+      DeviceMemory memory(kSize);
+      expose(net[1], memory, FI_REMOTE_READ | FI_REMOTE_WRITE, 600);
+      net.post([&] {
+        return writes
+                   ? fi_write(net[0].ep, out.data(), kSize, nullptr, net.at(0, 1), 0, 600, nullptr)
+                   : fi_read(net[0].ep, out.data(), kSize, nullptr, net.at(0, 1), 0, 600, nullptr);
+      });
+      for (int i = 0; i < polls; ++i) net[i % 2].progress();
+      net[1].regions.clear();
+    }
+    for (int i = 0; i < 2; ++i) net.wait(net[0].tx_cq);  // with success or an error
   }
 }
 

@@ -10,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "plugins/rxd/protocol/device_copies.h"
 #include "plugins/rxd/protocol/weft.h"
 #include "plugins/rxd/wire/stock.h"
 
@@ -27,7 +28,9 @@ Core::Core(Carrier &carrier, Upper &upper, const Settings &settings)
       settings_(settings),
       ops_(settings.tx_size),
       inbox_(*this, settings.unexpected_limit),
-      pools_(std::make_unique<Pools>()) {
+      pools_(std::make_unique<Pools>()),
+      copies_(settings.hmem != nullptr ? std::make_unique<DeviceCopies>(*this, *settings.hmem)
+                                       : nullptr) {
   carrier_.random({reinterpret_cast<uint8_t *>(&instance_), sizeof instance_});
   carrier_.random({reinterpret_cast<uint8_t *>(&veil_), sizeof veil_});
   carrier_.random(secret_);
@@ -74,6 +77,7 @@ TxOp *Core::take() {
   op->next = op->previous = op->ready = op->beside = nullptr;
   op->is_ready = op->announced = op->counted = op->copied = op->started = op->acked = op->answered =
       false;
+  op->on_device = false;
   op->id = op->packets = 0;
   op->status = 0;
   op->sent = op->allowed = op->received = op->charged = 0;
@@ -94,6 +98,7 @@ bool Core::own_data(TxOp &op) {
   if (!sdk::hmem_gather(settings_.hmem, to, op.iov, op.count, 0, op.length)) return false;
   op.iov[0] = {to, size_t(op.length)};
   op.count = op.length != 0 ? 1 : 0;
+  op.on_device = false;
   return true;
 }
 

@@ -93,6 +93,7 @@ enum class State : uint8_t {
   kTalking,     // there is a conversation
 };
 
+class DeviceCopies;
 class WeftConversation;
 struct Pools;
 namespace stock {
@@ -184,7 +185,8 @@ class Core {
   // ---- operations ----
   TxOp *take();
   void give(TxOp &op);  // takes back an operation that was not started
-  // Copies the bytes of op.iov into the operation: the caller may reuse its memory.
+  // Copies the bytes of op.iov into the operation: the caller may reuse its memory, and they are not
+  // of a device any more.
   // False: a device has failed.
   bool own_data(TxOp &op);
   // Starts the operation toward `index`, whose address is `address`. 0; or -FI_E...: nothing
@@ -263,6 +265,7 @@ class Core {
   // The same where some of it may be memory of a device. -FI_EIO: the device has failed.
   int send_of_devices(Peer &peer, iovec *iov, size_t count);
   const sdk::Hmem *hmem() const { return settings_.hmem; }
+  DeviceCopies *copies() const { return copies_.get(); }  // null: without FI_HMEM
   // The results of an atomic to their places. False: a device has failed.
   bool give_results(const TxOp &op, std::span<const uint8_t> bytes);
   void flush() {
@@ -270,6 +273,7 @@ class Core {
     unflushed_ = false;
     carrier_.flush();
   }
+  bool has_unflushed() const { return unflushed_; }
   // Reports the end of the operation, which must be off all lists, and takes it back.
   void end(TxOp &op, int err);
   // Asks for Conversation::on_deadline() at that time or a little later; 0: never.
@@ -407,6 +411,7 @@ class Core {
   Inbox inbox_;
   sdk::Address own_;
   std::unique_ptr<Pools> pools_;  // of weft conversations
+  const std::unique_ptr<DeviceCopies> copies_;
   uint64_t instance_ = 0;
   uint32_t veil_ = 0;     // hides connection numbers (`to`) from outsiders
   uint32_t pulling_ = 0;  // conversations in which long messages are arriving

@@ -215,7 +215,7 @@ void Core::start_waiting(Peer &peer) {
     peer.first = op->next;
     if (peer.first == nullptr) peer.last = nullptr;
     op->next = nullptr;
-    op->more = peer.first != nullptr;
+    op->more = peer.first != nullptr || op->on_device;
     peer.conversation->start(*op);
   }
   if (parting_ && peer.conversation != nullptr && !peer.losing) peer.conversation->part();

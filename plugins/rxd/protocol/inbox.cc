@@ -6,6 +6,7 @@
 #include <new>
 
 #include "plugins/rxd/protocol/core.h"
+#include "plugins/rxd/protocol/device_copies.h"
 
 namespace weft::rxd {
 
@@ -85,7 +86,10 @@ Incoming *Inbox::begin(Peer &peer, Conversation *conversation, const sdk::Messag
   Incoming *m = make(peer, conversation, message, id);
   if (m == nullptr) return nullptr;
   m->receive = core_.upper().receiver().match(message);
-  if (m->receive != nullptr) return m;
+  if (m->receive != nullptr) {
+    if (core_.copies() != nullptr) m->landing = core_.copies()->landing_of(*m);
+    return m;
+  }
   core_.counters().saved.add_alone();
   m->saved = true;
   ++peer.saved;
@@ -102,6 +106,7 @@ Incoming *Inbox::begin(Peer &peer, Conversation *conversation, const sdk::Messag
     return nullptr;
   }
   m->receive = &matched;
+  if (core_.copies() != nullptr) m->landing = core_.copies()->landing_of(*m);
   return m;
 }
 
@@ -132,10 +137,13 @@ bool Inbox::place(Incoming &m, uint64_t offset, std::span<const uint8_t> bytes) 
   if (!bytes.empty() && !m.discarded) {
     if (m.receive != nullptr) {
       const sdk::Receive &r = *m.receive;
-      if (offset < r.length &&
-          !sdk::hmem_scatter(core_.hmem(), r.iov, r.count, offset, bytes.data(),
-                             std::min<uint64_t>(bytes.size(), r.length - offset)))
+      const uint64_t n =
+          offset < r.length ? std::min<uint64_t>(bytes.size(), r.length - offset) : 0;
+      if (m.landing != nullptr) {
+        (void)core_.copies()->put(*m.landing, offset, bytes.first(n));  // finish() has its status
+      } else if (!sdk::hmem_scatter(core_.hmem(), r.iov, r.count, offset, bytes.data(), n)) {
         m.err = FI_EIO;
+      }
     } else {
       if (!make_room(m, offset + bytes.size())) return false;
       core_.counters().saved_bytes.add_alone(bytes.size());
@@ -164,6 +172,11 @@ void Inbox::finish(Incoming &m, int err) {
   if (m.receive == nullptr) {
     m.err = err;
     return;
+  }
+  if (m.landing != nullptr) {
+    if (err == 0) core_.copies()->lands(*m.landing);
+    const uint16_t status = core_.copies()->end(m.landing);
+    if (m.err == 0) m.err = status;
   }
   if (err == 0) err = m.err;  // a device has failed
   sdk::Receive *r = m.receive;
@@ -205,7 +218,10 @@ bool Inbox::deliver(Incoming &m) {
   m.copy.reset();
   m.kept = nullptr;
   m.room = 0;
-  if (m.conversation != nullptr) return false;
+  if (m.conversation != nullptr) {
+    if (core_.copies() != nullptr) m.landing = core_.copies()->landing_of(m);
+    return false;
+  }
   finish(m, m.err);
   return true;
 }

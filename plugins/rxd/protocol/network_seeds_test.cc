@@ -11,6 +11,7 @@
 #include "plugin-api/sdk/test_seeds.h"
 #include "plugin-api/sdk/test_time.h"
 #include "plugins/rxd/protocol/simulation.h"
+#include "plugins/rxd/protocol/test_device.h"
 
 namespace weft::rxd {
 namespace {
@@ -102,6 +103,7 @@ class SeededRun {
     if (world_.chance(100)) world_.window = 8192;
     if (world_.chance(150)) settings_.unexpected_limit = 40'000;
     if (kind_ == 9) settings_.auth_key = "a key of both";
+    if (seed_ / 10 % 3 == 0) settings_.hmem = &device_.hmem;
   }
 
   void pick_weather() {
@@ -172,6 +174,7 @@ class SeededRun {
     scenario_.add("datagrams of %zu bytes, a socket of %zu, %llu bytes for what is unexpected%s",
                   world_.datagram, world_.window, (unsigned long long)settings_.unexpected_limit,
                   settings_.auth_key.empty() ? "" : ", a key");
+    if (settings_.hmem != nullptr) scenario_.add("all memory is a device's");
     scenario_.add("peers are given up after %.1f s", double(settings_.peer_timeout_ns) / 1e9);
   }
 
@@ -297,6 +300,7 @@ class SeededRun {
   }
 
   sdk::Scenario &scenario_;
+  TestDevice device_;
   World world_;
   const uint64_t seed_, kind_;
   Settings settings_ = patient();

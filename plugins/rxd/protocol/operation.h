@@ -37,6 +37,8 @@ inline constexpr size_t kInlineSize = 128;      // bytes of payload or operands 
 inline constexpr size_t kMaxAtomicSize = 1024;  // bytes of operands and compares
 
 class Conversation;
+struct Ahead;
+struct Landing;
 struct Peer;
 struct TxOp;
 // Whether a stock peer does what the operation asks for.
@@ -59,6 +61,7 @@ struct TxOp {
   bool fence = false;  // begins when all earlier operations to this peer have ended
   bool more = false;   // FI_MORE: may wait for the next operation or for progress
   bool report = true;
+  bool on_device = false;  // iov may be memory of devices, and more than DeviceCopies::kShort
   sdk::AtomicKind atomic = sdk::AtomicKind::kWrite;
   uint8_t datatype = 0, op = 0;
   uint8_t count = 0;         // of iov: the bytes to send, or the destination of a read
@@ -82,15 +85,17 @@ struct TxOp {
   bool counted = false;  // in the conversation's count of operations that the peer must answer
   bool copied = false;   // its bytes are in the packet
   uint32_t id = 0;
-  bool started = false;   // its first packet has left
-  bool acked = false;     // all its packets were acknowledged
-  bool answered = false;  // done, result, or all data of a read have arrived
-  uint16_t status = 0;    // FI_E..., from the peer
-  uint32_t packets = 0;   // packets with bytes of it that are not acknowledged
-  uint64_t sent = 0;      // bytes handed to the carrier once
-  uint64_t allowed = 0;   // bytes that may be sent (pulled, or unasked)
-  uint64_t received = 0;  // bytes of an answer
-  uint64_t charged = 0;   // bytes that count against the peer's credit
+  bool started = false;        // its first packet has left
+  bool acked = false;          // all its packets were acknowledged
+  bool answered = false;       // done, result, or all data of a read have arrived
+  uint16_t status = 0;         // FI_E..., from the peer
+  uint32_t packets = 0;        // packets with bytes of it that are not acknowledged
+  uint64_t sent = 0;           // bytes handed to the carrier once
+  uint64_t allowed = 0;        // bytes that may be sent (pulled, or unasked)
+  uint64_t received = 0;       // bytes of an answer
+  uint64_t charged = 0;        // bytes that count against the peer's credit
+  Ahead *ahead = nullptr;      // copies of what is sent next (on_device)
+  Landing *landing = nullptr;  // of a read: copies of what has come
   // Bytes that must outlive the call: FI_INJECT, small messages, operands.
   std::unique_ptr<uint8_t[]> copy;
   uint8_t bytes[kInlineSize];
@@ -104,18 +109,19 @@ struct Incoming : sdk::Unexpected {
   Incoming *previous = nullptr, *following = nullptr;  // the conversation's incomplete messages
   sdk::Receive *receive = nullptr;                     // null: no receive was found yet
   uint32_t id = 0;
-  bool saved = false;       // sdk::Receiver keeps it as unexpected
-  bool announced = false;   // the receiver pulls the data after the first packets
-  bool discarded = false;   // the application discarded it, but more of it is arriving
-  bool wants_pull = false;  // `limit` must be sent to the sender
-  bool wants_done = false;  // the sender asked for `done`
-  uint64_t arrived = 0;     // bytes, each counted once
-  uint64_t end = 0;         // of the last of them
-  uint64_t limit = 0;       // data below this offset was asked for
-  uint64_t target = 0;      // bytes that will arrive: the length, or less if it is truncated
-  uint64_t first = 0;       // bytes of the first packet (stock: where the segments begin)
-  int err = 0;              // status at its end
-  uint64_t unasked = 0;     // bytes that count against the peer's credit until it has a receive
+  bool saved = false;          // sdk::Receiver keeps it as unexpected
+  bool announced = false;      // the receiver pulls the data after the first packets
+  bool discarded = false;      // the application discarded it, but more of it is arriving
+  bool wants_pull = false;     // `limit` must be sent to the sender
+  bool wants_done = false;     // the sender asked for `done`
+  uint64_t arrived = 0;        // bytes, each counted once
+  uint64_t end = 0;            // of the last of them
+  uint64_t limit = 0;          // data below this offset was asked for
+  uint64_t target = 0;         // bytes that will arrive: the length, or less if it is truncated
+  uint64_t first = 0;          // bytes of the first packet (stock: where the segments begin)
+  int err = 0;                 // status at its end
+  Landing *landing = nullptr;  // copies of what has come, to memory of devices
+  uint64_t unasked = 0;        // bytes that count against the peer's credit until it has a receive
   uint8_t *kept = nullptr;  // bytes that came before the receive, from offset 0: `bytes` or `copy`
   uint64_t room = 0;        // bytes at `kept`
   uint64_t charged = 0;     // bytes that count against Settings::unexpected_limit

@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "plugin-api/sdk/test_instance.h"
+#include "plugins/rxd/protocol/device_copies.h"
 #include "plugins/rxd/protocol/simulation_world.h"
 
 namespace weft::rxd {
@@ -69,6 +70,9 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
     EXPECT_EQ(core_->inbox().in_use(), 0U);
     EXPECT_EQ(core_->in_flight(), 0U);
     EXPECT_EQ(core_->notes(), 0U);
+    if (core_->copies() != nullptr) {
+      EXPECT_EQ(core_->copies()->in_use(), 0U);
+    }
     EXPECT_TRUE(buffers_.empty()) << "datagrams that were not given back";
     core_.reset();
     EXPECT_EQ(paths_, 0U);
@@ -124,6 +128,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
     op->count = 2;
     const bool inject = form.inject && length <= 4096;
     if (inject) core_->own_data(*op);
+    if (!inject) on_device(*op);
     const bool started = go(*op, to, id);
     if (inject) std::fill(o.bytes.begin(), o.bytes.end(), uint8_t(0xEE));
     return started;
@@ -142,6 +147,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
     op->vectors[0] = {at, half, key};
     op->vectors[1] = {at + half, length - half, key};
     op->vector_count = 2;
+    on_device(*op);
     return go(*op, to, id);
   }
   bool read(size_t to, size_t length, size_t at, uint64_t key = kReadOnly) {
@@ -425,6 +431,11 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
     op->context = reinterpret_cast<void *>(id + 1);
     op->length = length;
     return op;
+  }
+  // As an endpoint does: with FI_HMEM all memory may be a device's.
+  void on_device(TxOp &op) const {
+    op.on_device = core_->copies() != nullptr && op.length > DeviceCopies::kShort;
+    if (op.on_device) op.more = true;
   }
   bool go(TxOp &op, size_t to, uint64_t id) {
     const sdk::Address address = world_.address_of(to);

@@ -44,7 +44,7 @@ void StockConversation::push_waiting(TxOp &op) {
 
 void StockConversation::start(TxOp &op) {
   push_waiting(op);
-  if (op.more) return core_.want_room(peer_);
+  if (op.more && !op.on_device) return core_.want_room(peer_);
   output();
 }
 
@@ -142,10 +142,11 @@ bool StockConversation::begin_item() {
     TxOp *op = waiting_.first;
     if (op == nullptr) return false;
     if (op->fence && (items_.size() != 0 || awaited_count_ != 0)) return false;
-    if (!stock_does(*op)) {
+    const bool does = stock_does(*op);
+    if (!does || (op->on_device && !core_.own_data(*op))) {
       waiting_.first = op->next;
       if (waiting_.first == nullptr) waiting_.last = nullptr;
-      core_.end(*op, FI_EOPNOTSUPP);
+      core_.end(*op, does ? FI_EIO : FI_EOPNOTSUPP);
       continue;
     }
     const bool answered = op->kind == TxOp::Kind::kRead || (op->kind == TxOp::Kind::kAtomic &&

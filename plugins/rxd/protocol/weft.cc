@@ -145,7 +145,7 @@ void WeftConversation::on_deadline(uint64_t now) {
 // Called at the end of a progress call too, if that brought a packet which must be answered at
 // once: the application may stop to make progress after this completion.
 void WeftConversation::on_room() {
-  if (stalled_) resume();
+  if (resumes_) resume();
   const uint64_t now = core_.carrier().now_ns();
   if (now < gather_until_ && channel_.owed() < Channel::Owed::kSoon && answers_ == nullptr &&
       pending_ == nullptr && !channel_.has_lost())
@@ -213,6 +213,7 @@ void WeftConversation::dismiss() {
 
 void WeftConversation::end(int err, Queue *unsent) {
   ended_ = true;
+  if (core_.copies() != nullptr) end_copies();
   const auto free_packet = [this](void *packet) {
     auto &p = *static_cast<OutPacket *>(packet);
     // An answer that was sent whole is on no other list.

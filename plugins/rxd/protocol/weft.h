@@ -14,7 +14,8 @@
 //
 // Each part of it has a file: weft_output.cc makes packets of operations, weft_datagrams.cc sends
 // them, weft_input.cc checks and orders packets of the peer, weft_messages.cc and weft_access.cc
-// take what is in them, weft_kept.cc keeps packets that must wait, weft.cc has timers and the end.
+// take what is in them, weft_kept.cc keeps packets that must wait, weft_devices.cc is for memory of
+// devices, weft.cc has timers and the end.
 //
 // Channel decides which packets are lost and when a packet may leave. A packet is built once, in
 // memory of a pool, which it keeps until it is acknowledged. Long payload stays in the user's
@@ -35,6 +36,7 @@ namespace weft::rxd {
 
 // Bytes of a message that may be sent unasked, credit permitting.
 inline constexpr uint64_t kPrefix = 65536;
+inline constexpr size_t kStream = 8;  // with as many unacknowledged packets there is a stream
 // The pull window, at least: bytes that are asked for beyond those that have arrived.
 inline constexpr uint64_t kMinPullWindow = 256 << 10;
 
@@ -56,6 +58,7 @@ struct Answer {
     uint8_t bytes[kMaxAtomicSize];
   };
   Bytes *result = nullptr;
+  Ahead *ahead = nullptr;  // kRead: copies of what is sent next, of memory of devices
   RmaVector vectors[kMaxVectors];
 };
 
@@ -67,6 +70,7 @@ struct Remote {
   bool has_data = false;
   uint64_t data = 0;
   uint64_t length = 0, arrived = 0;
+  Landing *landing = nullptr;  // copies of what has come, to memory of devices
   RmaVector vectors[kMaxVectors];
 };
 
@@ -169,6 +173,7 @@ class WeftConversation final : public Conversation {
   void make_ready(TxOp &op);
   void not_ready(TxOp &op);
   int transmit(OutPacket &p, uint64_t number, uint64_t now, bool ask);
+  void refuse(OutPacket &p, uint16_t status);
   bool fill(wire::Acknowledgement &ack, uint64_t now);
   bool send_acknowledgement(uint64_t now);
   bool send_alone(wire::PacketKind kind, uint64_t now);
@@ -187,6 +192,17 @@ class WeftConversation final : public Conversation {
                     std::min(datagram_, least) - overhead() - wire::kResultFrameSize);
   }
   size_t overhead() const { return OutPacket::kHead + (authentic_ ? wire::kMacSize : 0); }
+
+  // ---- memory of devices ----
+  void begin_copies(TxOp &op);
+  ssize_t fetch(OutPacket &p, iovec *iov, size_t count);
+  static uint64_t wanted(const TxOp &op);
+  void fetched(const OutPacket &p);
+  void land(TxOp &op, uint64_t offset, std::span<const uint8_t> payload);
+  bool waits_for_copies(Landing &landing);
+  uint16_t end_landing(Landing *&landing);
+  void end_landings();
+  void end_copies();
 
   // ---- input ----
   void take_acknowledgement(const wire::Acknowledgement &ack, uint64_t now);
@@ -236,6 +252,7 @@ class WeftConversation final : public Conversation {
   Answer *new_answer(Answer::Kind kind, uint32_t id, bool counts = true);
   void free_answer(Answer &a);
   bool finish(Remote &r, uint16_t status);
+  void finish(TxOp &read);
   void grant();
   void raise_credit();
   void settle(TxOp &op);
@@ -256,6 +273,7 @@ class WeftConversation final : public Conversation {
   bool starved_ = false;      // an operation waits for credit
   bool tell_credit_ = false;  // the peer may wait for new credit
   bool stalled_ = false;      // packets are kept until the application reads its completions
+  bool resumes_ = false;      // they are, or there are landed_
   uint8_t probe_ = 0, probe_tries_ = 0, close_tries_ = 0, asked_ = 0;
   uint32_t datagram_, largest_;   // bytes: in use now, the largest that a probe may find
   uint32_t seen_;                 // bytes of the largest datagram that arrived
@@ -269,6 +287,8 @@ class WeftConversation final : public Conversation {
   Answer *reads_ = nullptr, *reads_last_ = nullptr;  // with data to send
   Incoming *messages_ = nullptr, *messages_last_ = nullptr, *hint_ = nullptr;
   Remote *remotes_ = nullptr;
+  Landing *landed_ =
+      nullptr;  // all of them has come; the last one is the first; copies are under way
   Kept *kept_ = nullptr;
   uint32_t kept_count_ = 0;
   uint32_t owed_ = 0;        // remote accesses of the peer that we have not answered

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "plugins/rxd/protocol/device_copies.h"
 #include "plugins/rxd/protocol/weft.h"
 
 namespace weft::rxd {
@@ -52,6 +53,9 @@ bool WeftConversation::take_read(uint32_t id, const wire::VectorView &view) {
   a->count = uint8_t(count);
   a->length = length;
   std::copy_n(vectors, count, a->vectors);
+  if (core_.copies() != nullptr && length > DeviceCopies::kShort &&
+      core_.copies()->finds(iov, size_t(found)))
+    a->ahead = core_.copies()->ahead_of(*a);
   core_.upper().on_remote_read(length, {a->vectors, count});
   return true;
 }
@@ -69,7 +73,8 @@ bool WeftConversation::take_write(const wire::WriteFrame &f, const wire::VectorV
     const ssize_t found =
         core_.resolve({vectors, count}, FI_REMOTE_WRITE, 0, length, iov, kMaxPieces);
     status = found < 0 ? uint16_t(-found) : uint16_t(0);
-    if (found >= 0 && !payload.empty() &&
+    // A long one to memory of a device is collected first.
+    if (found >= 0 && !payload.empty() && (core_.copies() == nullptr || payload.size() == length) &&
         !sdk::hmem_scatter(core_.hmem(), iov, size_t(found), 0, payload.data(), payload.size()))
       status = FI_EIO;
   }
@@ -97,10 +102,20 @@ bool WeftConversation::take_write(const wire::WriteFrame &f, const wire::VectorV
   r->next = remotes_;
   remotes_ = r;
   ++owed_;
-  return true;
+  if (core_.copies() == nullptr) return true;
+  r->landing = core_.copies()->landing_of(*r);
+  if (payload.empty()) return true;
+  status = r->landing != nullptr ? core_.copies()->put(*r->landing, 0, payload)
+                                 : core_.write_to({r->vectors, r->count}, 0, payload);
+  return status == 0 || finish(*r, status);
 }
 
 bool WeftConversation::finish(Remote &r, uint16_t status) {
+  if (r.landing != nullptr) {
+    if (status == 0 && waits_for_copies(*r.landing)) return true;
+    const uint16_t landed = end_landing(r.landing);
+    if (status == 0) status = landed;
+  }
   Remote **at = &remotes_;
   while (*at != &r) at = &(*at)->next;
   *at = r.next;

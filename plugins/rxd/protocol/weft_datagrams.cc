@@ -3,6 +3,9 @@
 // checksum and MAC, and leaves.
 #include <rdma/fi_errno.h>
 
+#include <algorithm>
+
+#include "plugins/rxd/protocol/device_copies.h"
 #include "plugins/rxd/protocol/weft.h"
 
 namespace weft::rxd {
@@ -31,25 +34,27 @@ bool WeftConversation::fill(wire::Acknowledgement &ack, uint64_t now) {
 int WeftConversation::transmit(OutPacket &p, uint64_t number, uint64_t now, bool ask) {
   iovec iov[kMaxPieces + 2];
   size_t count = 1;
+  bool of_device = false;
   if (p.answer != nullptr) {
     const Answer &a = *p.answer;
     const ssize_t n = core_.resolve({a.vectors, a.count}, FI_REMOTE_READ, p.offset, p.length,
                                     iov + 1, kMaxPieces);
     if (n < 0) {
-      // The region was closed meanwhile. The packet now carries an error in place of the data; the
-      // peer sees it unless it received the data before.
-      wire::Writer w({p.bytes + OutPacket::kHead + p.last, wire::kDataFrameSize});
-      w.done({.status = FI_EACCES, .id = a.id});
-      p.used = uint16_t(p.last + w.size());
-      p.length = 0;
-      p.answer->failed = true;
-      if (--p.answer->packets == 0 && p.answer->sent == p.answer->length) free_answer(*p.answer);
-      p.answer = nullptr;
+      refuse(p, FI_EACCES);  // the region was closed meanwhile
     } else {
       count += size_t(n);
+      of_device = core_.hmem() != nullptr;
     }
   } else if (p.source != nullptr) {
     count += slice(p.source->iov, p.source->count, p.offset, p.length, iov + 1);
+    of_device = p.source->on_device;
+  }
+  if (of_device) {
+    const ssize_t n = fetch(p, iov + 1, count - 1);
+    if (n < 0 && p.answer == nullptr) return -FI_EAGAIN;  // the conversation is over
+    if (n < 0) refuse(p, FI_EIO);
+    of_device = n >= 0;
+    count = 1 + size_t(std::max<ssize_t>(n, 0));
   }
   uint16_t flags = 0;
   if (p.ordered) flags |= wire::kFlagOrdered;
@@ -65,26 +70,32 @@ int WeftConversation::transmit(OutPacket &p, uint64_t number, uint64_t now, bool
   w.header(h);
   if (acknowledges) w.acknowledgement(ack);
   iov[0] = {start, w.size() + p.used};
-  std::vector<uint8_t> copy;  // of memory of a device, which no code may look at
-  if (p.answer != nullptr && core_.hmem() != nullptr && count > 1) {
-    copy.resize(p.length);
-    if (!sdk::hmem_gather(core_.hmem(), copy.data(), iov + 1, count - 1, 0, p.length))
-      return -FI_EIO;
-    iov[1] = {copy.data(), copy.size()};
-    count = 2;
-  }
   if (checksum_) wire::set_checksum(start, wire::checksum({iov, count}));
   if (authentic_) {
     wire::mac(*key_, {iov, count}, uint32_t(number >> 32), p.mac);
     iov[count++] = {p.mac, sizeof p.mac};
   }
   const int rc = core_.send(peer_, iov, count);
-  if (!copy.empty()) core_.flush();  // while it is there
+  if (of_device && rc != -FI_EAGAIN) fetched(p);
   if (acknowledges && rc != -FI_EAGAIN) {
     channel_.acknowledged();
     tell_credit_ = false;
   }
   return rc;
+}
+
+// The packet now carries an error in place of the data of an answer; the peer sees it unless it
+// received the data before.
+void WeftConversation::refuse(OutPacket &p, uint16_t status) {
+  Answer &a = *p.answer;
+  wire::Writer w({p.bytes + OutPacket::kHead + p.last, wire::kDataFrameSize});
+  w.done({.status = status, .id = a.id});
+  p.used = uint16_t(p.last + w.size());
+  p.length = 0;
+  p.answer = nullptr;
+  a.failed = true;
+  if (a.ahead != nullptr) core_.copies()->end(a.ahead);
+  if (--a.packets == 0 && a.sent == a.length) free_answer(a);
 }
 
 uint8_t *WeftConversation::scratch() {

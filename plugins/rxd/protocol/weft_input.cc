@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "plugins/rxd/protocol/device_copies.h"
 #include "plugins/rxd/protocol/weft.h"
 
 namespace weft::rxd {
@@ -169,7 +170,7 @@ bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uin
     channel_.accept(number, packet.header, now);
     core_.want_room(peer_);
     if (waits) {
-      stalled_ = true;
+      stalled_ = resumes_ = true;
       // The application may wait for these answers before it reads its completions.
       process(packet, Frames::kAnswers);
       end_settled();
@@ -265,6 +266,7 @@ bool WeftConversation::take_pull(const wire::PullFrame &f) {
   if (!op->announced || f.limit > op->length) return fail("a pull beyond the end of a message");
   if (op->answered) return true;
   op->allowed = std::max(op->allowed, f.limit);
+  if (op->ahead != nullptr) core_.copies()->go_on(*op->ahead, wanted(*op));
   if (op->sent < op->allowed) make_ready(*op);
   return true;
 }
@@ -277,6 +279,8 @@ bool WeftConversation::take_done(const wire::DoneFrame &f) {
   }
   op->answered = true;
   if (op->status == 0) op->status = f.status;
+  if (op->ahead != nullptr) core_.copies()->end(op->ahead);
+  if (op->landing != nullptr) end_landing(op->landing);
   not_ready(*op);
   settle(*op);
   return true;

@@ -56,7 +56,7 @@ void WeftConversation::take_kept() {
       continue;
     }
     if (core_.full() && reports(*packet)) {
-      stalled_ = true;
+      stalled_ = resumes_ = true;
       core_.want_room(peer_);
       for (; k != nullptr; k = k->next)
         if (!std::exchange(k->answered, true) && !process(*wire::parse(k->bytes), Frames::kAnswers))
@@ -74,13 +74,16 @@ void WeftConversation::take_kept() {
   }
 }
 
-// The application may have read its completions: process kept packets.
+// The application may have read its completions: end what waits for copies, process kept packets.
 void WeftConversation::resume() {
   if (core_.full()) return core_.want_room(peer_);
-  take_kept();
+  resumes_ = false;
+  const bool stalled = stalled_;
+  if (stalled) take_kept();
+  end_landings();
   end_settled();
   // The peer may wait for a new limit or for credit.
-  if (!peer_.losing) send_acknowledgement(core_.carrier().now_ns());
+  if (stalled && !peer_.losing) send_acknowledgement(core_.carrier().now_ns());
 }
 
 }  // namespace weft::rxd

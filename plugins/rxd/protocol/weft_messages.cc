@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "plugins/rxd/protocol/device_copies.h"
 #include "plugins/rxd/protocol/weft.h"
 
 namespace weft::rxd {
@@ -139,6 +140,7 @@ void WeftConversation::pull(Incoming &m) {
 }
 
 void WeftConversation::complete(Incoming &m) {
+  if (m.landing != nullptr && waits_for_copies(*m.landing)) return;
   const bool tells = m.wants_done || (m.announced && m.target != 0 && m.target != m.message.length);
   const uint32_t id = m.id;
   unlink(m);
@@ -156,14 +158,13 @@ bool WeftConversation::take_payload(const wire::DataFrame &f, std::span<const ui
     if (op->answered) return true;
     if (f.offset > op->length || payload.size() > op->length - f.offset)
       return fail("more data than were requested");
-    if (!sdk::hmem_scatter(core_.hmem(), op->iov, op->count, f.offset, payload.data(),
-                           payload.size()))
-      op->status = FI_EIO;
-    op->received += payload.size();
-    if (op->received >= op->length) {
-      op->answered = true;
-      settle(*op);
+    if (core_.copies() != nullptr) {
+      land(*op, f.offset, payload);
+    } else {
+      scatter(op->iov, op->count, f.offset, payload.data(), payload.size());
     }
+    op->received += payload.size();
+    if (op->received >= op->length) finish(*op);
     return true;
   }
   if (Incoming *m = find_incoming(f.id)) {
@@ -193,7 +194,9 @@ bool WeftConversation::take_payload(const wire::DataFrame &f, std::span<const ui
     if (r->id != f.id) continue;
     if (f.offset > r->length || payload.size() > r->length - f.offset)
       return fail("more data than the write has");
-    const uint16_t status = core_.write_to({r->vectors, r->count}, f.offset, payload);
+    const uint16_t status = r->landing != nullptr
+                                ? core_.copies()->put(*r->landing, f.offset, payload)
+                                : core_.write_to({r->vectors, r->count}, f.offset, payload);
     r->arrived += payload.size();
     if (status != 0 || r->arrived >= r->length) return finish(*r, status);
     return true;
@@ -205,6 +208,17 @@ bool WeftConversation::take_payload(const wire::DataFrame &f, std::span<const ui
     raise_credit();
   }
   return true;
+}
+
+// All data of a read have come.
+void WeftConversation::finish(TxOp &read) {
+  if (read.landing != nullptr) {
+    if (waits_for_copies(*read.landing)) return;
+    const uint16_t status = core_.copies()->end(read.landing);
+    if (read.status == 0) read.status = status;
+  }
+  read.answered = true;
+  settle(read);
 }
 
 void WeftConversation::consumed(const Incoming &m) {

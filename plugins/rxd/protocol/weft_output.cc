@@ -12,7 +12,6 @@ namespace {
 constexpr size_t kCopied = 1024;     // largest payload that is copied into the packet, bytes
 constexpr size_t kWorthwhile = 256;  // bytes: less room than this is not filled with data
 constexpr size_t kMaxPayload = 65535;
-constexpr size_t kStream = 8;          // with as many unacknowledged packets there is a stream
 constexpr uint32_t kMessageHead = 24;  // bytes of a message frame without payload, about
 constexpr uint64_t kGatherTime = 4000;
 // Limit of our remote accesses that the peer has not answered. It is below the peer's kMaxOwed, so
@@ -31,6 +30,7 @@ void WeftConversation::start(TxOp &op) {
   if (unsent_ == nullptr) unsent_ = &op;
   if (op.more) {
     core_.want_room(peer_);
+    if (op.on_device) begin_copies(op);
   } else if (gathers(op)) {
     core_.want_room(peer_);
     core_.want_idle(peer_);
