@@ -41,7 +41,7 @@ Result<Endpoint *> Endpoint::open(Domain &domain, const fi_info &info, void *con
 Result<void> Endpoint::begin() {
   WEFT_CHECK(lower_.open(local_));
   local_ = lower_.name();
-  part_.reset();  // of a core that could not be enabled
+  drop_core();  // one that could not be enabled
   core_.emplace(lower_, *this,
                 Settings{.tx_size = limits().tx_size,
                          .first_datagram = domain().first_datagram(),
@@ -71,10 +71,14 @@ void Endpoint::end() {
 }
 
 void Endpoint::shut() {
-  part_.reset();
-  if (core_ && core_->copies() != nullptr) std::erase(domain().copies(), core_->copies());
-  core_.reset();  // closes the paths
+  drop_core();  // closes the paths
   lower_.shut();
+}
+
+void Endpoint::drop_core() {
+  part_.reset();
+  if (core_) std::erase(domain().copies(), core_->copies());
+  core_.reset();
 }
 
 // ---- operations ----

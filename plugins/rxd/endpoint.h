@@ -44,6 +44,7 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
   Result<void> begin();
   void end();
   void shut();
+  void drop_core();
 
   template <class Request, class Fill>
   ssize_t launch(const Request &request, Fill fill);

@@ -23,8 +23,7 @@ void WeftConversation::begin_copies(TxOp &op) {
     if (unsent_ == &op) unsent_ = nullptr;  // it is the last one
     op.started = op.answered = true;
     op.status = FI_EIO;
-    settle(op);
-    core_.want_idle(peer_);
+    settle(op);  // start() has asked for the call that tells it
     return;
   }
   gathered_ += uint32_t(std::min<uint64_t>(op.length, DeviceCopies::kFirst));
