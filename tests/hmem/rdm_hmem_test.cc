@@ -304,6 +304,27 @@ TEST_F(RdmHmemAlone, ACopyThatFails) {
   }
 }
 
+// In the middle of a long message: both sides hear of it, and the next message arrives.
+TEST_F(RdmHmemAlone, ADeviceThatFailsInTheMiddle) {
+  if (!hmem::have_double()) GTEST_SKIP() << "the double fails by request";
+  constexpr size_t kSize = 4 << 20;
+  DeviceMemory out(pattern(kSize, 8)), in(kSize);
+  Net net(2, with_devices());
+  net.exchange(0, 1);
+  for (const uint64_t copies : {1, 2, 3, 5, 8, 13}) {
+    must(fi_recv(net[1].ep, in.data(), kSize, nullptr, FI_ADDR_UNSPEC, nullptr));
+    const uint64_t before = hmem::count("copies");
+    hmem::fail_after(copies);
+    net.post([&] { return fi_send(net[0].ep, out.data(), kSize, nullptr, net.at(0, 1), nullptr); });
+    const int sent = net.wait(net[0].tx_cq).err, received = net.wait(net[1].rx_cq).err;
+    hmem::fail_no_more();
+    if (hmem::count("copies") - before > copies) {
+      EXPECT_NE(received, 0) << copies << ' ' << sent;
+    }
+    net.exchange(0, 1);
+  }
+}
+
 // A copy takes some time however short it is, so there is not one for each piece that a network
 // carries.
 TEST_F(RdmHmemAlone, LongMessagesTakeFewCopies) {
