@@ -6,9 +6,7 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
-#include <weft/plugin.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/conformance/counters.h"
 #include "tests/conformance/rdm_harness.h"
 
 namespace weft::conformance::rdm {
@@ -56,15 +55,8 @@ double cpu_seconds() {
   return double(t.tv_sec) + double(t.tv_nsec) / 1e9;
 }
 
-uint64_t counter_of(fid_fabric *fabric, const std::string &name) {
-  weft_counters_ops *ops = nullptr;
-  must(fi_open_ops(&fabric->fid, WEFT_COUNTERS_OPS, 0, reinterpret_cast<void **>(&ops), nullptr));
-  std::vector<weft_counter> all(ops->read(&fabric->fid, nullptr, 0));
-  all.resize(std::min(all.size(), ops->read(&fabric->fid, all.data(), all.size())));
-  for (const weft_counter &counter : all)
-    if (counter.name == name) return counter.value;
-  ADD_FAILURE() << "no counter " << name;
-  return 0;
+uint64_t packets_received(const Node &node) {
+  return read_counters(node.fabric).at("packets_received");
 }
 
 Options with_wait(enum fi_wait_obj wait) {
@@ -201,11 +193,11 @@ TEST(Rxd, AFewCallsReadAllThatHasCome) {
                 ssize_t(sizeof bytes));
   };
   const auto read_all = [&](int calls) {
-    while (calls > 0 && counter_of(node.fabric, "packets_received") < sent) {
+    while (calls > 0 && packets_received(node) < sent) {
       --calls;
       fi_cq_read(node.rx_cq, nullptr, 0);
     }
-    return counter_of(node.fabric, "packets_received") == sent;
+    return packets_received(node) == sent;
   };
   send(100);
   EXPECT_TRUE(read_all(100)) << "udp learns how they come";

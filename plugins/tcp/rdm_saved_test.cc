@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // FI_EP_RDM: messages that arrive before their receive is posted. The receiver saves them within
 // limits; long tagged ones are announced, and fetched when a receive wants them.
-#include <weft/plugin.h>
-
 #include <algorithm>
 #include <cstring>
 #include <thread>
 
 #include "plugins/tcp/test_node.h"
+#include "tests/conformance/counters.h"
 
 namespace weft::conformance {
 namespace {
@@ -429,14 +428,7 @@ TEST(Rdm, AnAnnouncedMessageOvertakesMessagesWithoutRoom) {
 }
 
 uint64_t long_saved(const Node &node) {
-  weft_counters_ops *ops = nullptr;
-  must(fi_open_ops(&node.fabric->fid, WEFT_COUNTERS_OPS, 0, reinterpret_cast<void **>(&ops),
-                   nullptr));
-  std::vector<weft_counter> all(ops->read(&node.fabric->fid, nullptr, 0));
-  ops->read(&node.fabric->fid, all.data(), all.size());
-  for (const weft_counter &one : all)
-    if (one.name == std::string("long_saved")) return one.value;
-  throw std::runtime_error("there is no counter long_saved");
+  return read_counters(node.fabric).at("long_saved");
 }
 
 // Who posts the next receive when it has seen that the last one has ended.

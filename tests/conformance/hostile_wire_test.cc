@@ -10,30 +10,11 @@
 #include <cstring>
 #include <map>
 
+#include "tests/conformance/counters.h"
 #include "tests/conformance/harness.h"
 
 namespace weft::conformance {
 namespace {
-
-// What a provider counted, through fi_open_ops (weft/plugin.h says the same in C).
-struct Counter {
-  const char *name;
-  uint64_t value;
-};
-struct CountersOps {
-  size_t size;
-  size_t (*read)(struct fid *fid, Counter *counters, size_t count);
-};
-
-std::map<std::string, uint64_t> read_counters(fid_fabric *fabric) {
-  CountersOps *ops = nullptr;
-  must(fi_open_ops(&fabric->fid, "weft_counters_1", 0, reinterpret_cast<void **>(&ops), nullptr));
-  std::vector<Counter> counters(64);
-  counters.resize(ops->read(&fabric->fid, counters.data(), counters.size()));
-  std::map<std::string, uint64_t> values;
-  for (const Counter &counter : counters) values[counter.name] = counter.value;
-  return values;
-}
 
 std::string bytes_of(std::initializer_list<int> values) {
   std::string bytes;
