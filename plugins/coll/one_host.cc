@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/coll/one_host.h"
 
-#include <ifaddrs.h>
 #include <netinet/in.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/interfaces.h>
 
+#include <cstring>
 #include <string_view>
 
 namespace weft::coll {
@@ -24,19 +24,11 @@ bool is_loopback(const std::string &ip) {
   return std::memcmp(ip.data(), &in6addr_loopback, sizeof in6addr_loopback) == 0;
 }
 
+// Empty as well if the system does not tell them.
 std::set<std::string> addresses_of_this_host() {
   std::set<std::string> all;
-  ifaddrs *list = nullptr;
-  if (::getifaddrs(&list) != 0) return all;
-  for (const ifaddrs *entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr) continue;
-    const bool is_ipv4 = entry->ifa_addr->sa_family == AF_INET;
-    if (!is_ipv4 && entry->ifa_addr->sa_family != AF_INET6) continue;
-    const auto address =
-        sdk::SockAddr::from(entry->ifa_addr, is_ipv4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-    if (address) all.insert(ip_of(*address));
-  }
-  ::freeifaddrs(list);
+  if (const auto interfaces = sdk::list_interfaces())
+    for (const sdk::Interface &one : *interfaces) all.insert(ip_of(one.address));
   return all;
 }
 

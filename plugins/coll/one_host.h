@@ -7,8 +7,8 @@
 //      return std::ranges::all_of(members, [&](const auto &member) { return host.has(member); });
 //    }
 //
-// All members must come to the same answer, and do: an address of this host is one for each process
-// here, and for none elsewhere that could reach it. Containers with networks of their own are hosts.
+// Containers with networks of their own are hosts. A member that cannot ask its system may come to
+// another answer than the others: what counts is what all of them say when they join (group/group.h).
 #ifndef WEFT_PLUGINS_COLL_ONE_HOST_H
 #define WEFT_PLUGINS_COLL_ONE_HOST_H
 

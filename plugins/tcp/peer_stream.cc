@@ -251,8 +251,9 @@ Verdict PeerStream::stall() {
 }
 
 // When an operation has just ended, the application may post the next receive as soon as it hears
-// of that. So a long message stays in the socket until the next progress, which saves a copy. Who
-// waits for descriptors, or has a thread for its progress, has no next progress.
+// of that. So a long message stays in the socket until the next progress, which saves a copy. An
+// application that waits for descriptors, or has a thread for its progress, might make no other
+// progress, and the message would never be read.
 bool PeerStream::may_wait_a_turn(uint64_t payload) const {
   return payload >= kLargePayload && !has_waited_ && ep_.has_news() && engine_.spinning();
 }

@@ -205,8 +205,8 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   // Of the payload: its length, and how many bytes count_arrived() was told of.
   uint64_t fill_size_ = 0, filled_ = 0;
   bool starved_ = false;  // there is no room for the rest of the payload
-  // A long message without a receive waits for the next progress: how many flushes are left. And
-  // whether it has waited.
+  // A long message without a receive waits for the next progress: how many flushes are left until
+  // then (0: none waits). And whether it has waited.
   uint8_t turns_ = 0;
   bool has_waited_ = false;
   sdk::Message last_message_;

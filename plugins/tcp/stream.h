@@ -98,7 +98,7 @@ class Stream {
 
  protected:
   // After a payload of this size another is likely: only kSmallStaging bytes are staged until its
-  // header is known.
+  // header is known. And one without a receive may be worth a wait (PeerStream::may_wait_a_turn()).
   static constexpr uint64_t kLargePayload = 16 * 1024;
 
   explicit Stream(Domain &domain) : domain_(domain), engine_(domain.engine()) {}
