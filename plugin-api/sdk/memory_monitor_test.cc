@@ -30,17 +30,13 @@ struct Way {
   void (*change)(Pages &pages);
 };
 
-void *map_over(void *at, size_t bytes) {
-  return mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-}
-
 constexpr Way kWays[] = {
     {"munmap",
      [](Pages &p) {
-       munmap(p.page(3), page_bytes());
-       map_over(p.page(3), page_bytes());
+       p.unmap(3, 1);
+       p.map(3, 1);
      }},
-    {"mmap", [](Pages &p) { map_over(p.at, p.count * page_bytes()); }},
+    {"mmap", [](Pages &p) { p.map(0, p.count); }},
     {"MADV_DONTNEED", [](Pages &p) { madvise(p.page(3), page_bytes(), MADV_DONTNEED); }},
     {"MADV_FREE", [](Pages &p) { madvise(p.page(3), page_bytes(), MADV_FREE); }},
     {"mremap",
@@ -49,7 +45,7 @@ constexpr Way kWays[] = {
        ASSERT_EQ(
            mremap(p.page(3), page_bytes(), page_bytes(), MREMAP_MAYMOVE | MREMAP_FIXED, away.at),
            away.at);
-       map_over(p.page(3), page_bytes());
+       p.map(3, 1);
      }},
     {"mremap onto it",
      [](Pages &p) {
@@ -57,12 +53,12 @@ constexpr Way kWays[] = {
        ASSERT_EQ(
            mremap(from.at, page_bytes(), page_bytes(), MREMAP_MAYMOVE | MREMAP_FIXED, p.page(3)),
            p.page(3));
-       map_over(from.at, page_bytes());
+       from.gone(0, 1);
      }},
     {"mremap that shrinks",
      [](Pages &p) {
        ASSERT_EQ(mremap(p.at, p.count * page_bytes(), 3 * page_bytes(), 0), p.at);
-       map_over(p.page(3), (p.count - 3) * page_bytes());
+       p.map(3, p.count - 3);
      }},
     {"mremap that leaves an empty mapping",
      [](Pages &p) {
@@ -159,6 +155,7 @@ TEST(MemoryMonitor, IsNotCurrentBetweenTheEventsOfACall) {
     ASSERT_EQ(
         mremap(pages.at, page_bytes(), page_bytes(), MREMAP_MAYMOVE | MREMAP_FIXED, pages.page(2)),
         pages.page(2));
+    pages.gone(0, 1);
     test.monitor->remove(watcher);
     EXPECT_TRUE(watcher.second_told_);
     ASSERT_FALSE(watcher.stale_);
@@ -203,7 +200,7 @@ TEST(MemoryMonitor, MemoryThatIsDroppedIsNotWatched) {
   }
   while (const auto range = next_watched()) {
     ASSERT_LT(watched += range->bytes() / page_bytes(), 3u);
-    munmap(reinterpret_cast<void *>(range->start), range->bytes());
+    pages.unmap((range->start - uintptr_t(pages.at)) / page_bytes(), range->bytes() / page_bytes());
   }
   EXPECT_EQ(watched, 2u);
 }
@@ -289,8 +286,8 @@ TEST(MemoryMonitor, AChildRegistersWithoutTheCache) {
     return !kept;
   });
   EXPECT_TRUE(test.hit(pages.iov(0, 4))) << "the parent's memory is the same";
-  munmap(pages.page(1), page_bytes());
-  map_over(pages.page(1), page_bytes());
+  pages.unmap(1, 1);
+  pages.map(1, 1);
   number_pages(pages.iov(1, 1));
   EXPECT_FALSE(test.hit(pages.iov(0, 4)));
   test->put(*used);
@@ -302,16 +299,14 @@ TEST(MemoryMonitor, NobodyWaitsForAMonitorThatIsClosed) {
   auto test = std::make_unique<TestCache>();
   WEFT_NEEDS_MONITOR(*test);
   Pages pages(8);
-  munmap(pages.page(4), 4 * page_bytes());
+  pages.unmap(4, 4);
   test->hit(pages.iov(2, 2));
   Child child([] { return true; });
   // It grows, which is no event, and what it grows by is watched.
-  void *const grown =
-      mremap(pages.page(2), 2 * page_bytes(), 16 * page_bytes(), MREMAP_MAYMOVE, nullptr);
-  ASSERT_NE(grown, MAP_FAILED);
+  ASSERT_EQ(mremap(pages.page(2), 2 * page_bytes(), 6 * page_bytes(), 0), pages.page(2));
   test.reset();
   EXPECT_FALSE(next_watched());
-  munmap(grown, 16 * page_bytes());  // would not return
+  pages.unmap(2, 6);  // would not return
   EXPECT_TRUE(child.end());
 }
 

@@ -47,16 +47,16 @@ class Arena {
     switch (pick(16)) {
       case 0:
         scenario_.add("munmap %zu+%zu", first, count);
-        munmap(at, bytes);
-        map(at, bytes, MAP_PRIVATE);
+        pages_.unmap(first, count);
+        pages_.map(first, count);
         break;
       case 1:
         scenario_.add("mmap %zu+%zu", first, count);
-        map(at, bytes, MAP_PRIVATE);
+        pages_.map(first, count);
         break;
       case 2:
         scenario_.add("shared %zu+%zu", first, count);
-        map(at, bytes, MAP_SHARED);
+        pages_.map(first, count, MAP_SHARED);
         break;
       case 3:
         scenario_.add("empty %zu+%zu", first, count);
@@ -71,8 +71,8 @@ class Arena {
         // Where these are several mappings it fails half way, which is as good a step.
         void *const moved =
             mremap(at, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | keep, pages_.page(to));
-        if (moved == MAP_FAILED) map(pages_.page(to), bytes, MAP_PRIVATE);
-        if (moved == MAP_FAILED || keep == 0) map(at, bytes, MAP_PRIVATE);
+        if (moved == MAP_FAILED) pages_.map(to, count);
+        if (moved == MAP_FAILED || keep == 0) pages_.map(first, count);
         number_pages({pages_.page(to), bytes});
         break;
       }
@@ -80,7 +80,7 @@ class Arena {
         scenario_.add("shrink %zu+%zu", first, count);
         if (count == 1) return;
         ASSERT_EQ(mremap(at, bytes, page_bytes(), 0), at);
-        map(pages_.page(first + 1), bytes - page_bytes(), MAP_PRIVATE);
+        pages_.map(first + 1, count - 1);
         number_pages(pages_.iov(first + 1, count - 1));
         return;
       case 6:
@@ -101,11 +101,6 @@ class Arena {
         return;
     }
     number_pages({at, bytes});
-  }
-
-  void map(void *at, size_t bytes, int flags) {
-    ASSERT_EQ(mmap(at, bytes, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
-              at);
   }
 
   void get(RegionCache *cache, size_t first, size_t count) {

@@ -99,7 +99,7 @@ TEST(RegionCache, AnErrorIsTheDevices) {
   TestCache test;
   WEFT_NEEDS_MONITOR(test);
   Pages pages(4);
-  munmap(pages.page(2), page_bytes());
+  pages.unmap(2, 1);
   const auto hole = test->get(pages.iov(1, 3), FI_SEND);
   ASSERT_FALSE(hole);
   EXPECT_EQ(hole.error().code, FI_EFAULT);
@@ -145,12 +145,12 @@ TEST(RegionCache, WhatIsUnmappedLeavesTheDeviceWithoutACall) {
 
 // A driver frees memory, and that may be memory that is watched.
 TEST(RegionCache, TheDeviceMayUnmapWatchedMemory) {
+  Pages pages(8);  // the last region ends with the cache
+  size_t next = 4;
   TestCache test({.count = 1});
   WEFT_NEEDS_MONITOR(test);
-  Pages pages(8);
-  size_t next = 4;
   test.device.on_remove = [&] {
-    if (next < 8) munmap(pages.page(next++), page_bytes());
+    if (next < 8) pages.unmap(next++, 1);
   };
   for (const size_t i : {4, 0, 5, 1, 6, 2, 7, 3}) {
     if (i < next) test.hit(pages.iov(i, 1));

@@ -19,6 +19,7 @@
 #include <unistd.h>
 #include <weft/sdk/region_cache.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -40,23 +41,48 @@ inline void number_pages(const iovec &memory) {
     *reinterpret_cast<uint64_t *>(static_cast<char *>(memory.iov_base) + at) = ++last;
 }
 
+// Private pages, unless the flags say otherwise. What a test unmaps or moves away is not unmapped
+// once more at the end: somebody else may have got these addresses.
 class Pages {
  public:
   explicit Pages(size_t count, int flags = MAP_PRIVATE | MAP_ANONYMOUS)
       : count(count),
         at(static_cast<char *>(
-            mmap(nullptr, count * page_bytes(), PROT_READ | PROT_WRITE, flags, -1, 0))) {
+            mmap(nullptr, count * page_bytes(), PROT_READ | PROT_WRITE, flags, -1, 0))),
+        ours_(count, at != MAP_FAILED) {
     if (at != MAP_FAILED) number_pages(iov(0, count));
   }
-  ~Pages() { munmap(at, count * page_bytes()); }
+  ~Pages() {
+    for (size_t i = 0; i < count; ++i)
+      if (ours_[i]) munmap(page(i), page_bytes());
+  }
   Pages(const Pages &) = delete;
   Pages &operator=(const Pages &) = delete;
 
   char *page(size_t index) const { return at + index * page_bytes(); }
   iovec iov(size_t first, size_t pages) const { return {page(first), pages * page_bytes()}; }
 
+  void unmap(size_t first, size_t pages) {
+    gone(first, pages);
+    munmap(page(first), pages * page_bytes());
+  }
+  // Other memory at the same addresses.
+  void map(size_t first, size_t pages, int flags = MAP_PRIVATE) {
+    ASSERT_EQ(mmap(page(first), pages * page_bytes(), PROT_READ | PROT_WRITE,
+                   flags | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+              page(first));
+    std::fill_n(ours_.begin() + ptrdiff_t(first), pages, true);
+  }
+  // The test has unmapped them in another way.
+  void gone(size_t first, size_t pages) {
+    std::fill_n(ours_.begin() + ptrdiff_t(first), pages, false);
+  }
+
   const size_t count;
   char *const at;
+
+ private:
+  std::vector<bool> ours_;
 };
 
 class FakeRegistrar final : public Registrar {
