@@ -152,7 +152,7 @@ Result<GroupPlace> Collectives::place_of(sdk::Av &av, const std::vector<fi_addr_
     return fail(FI_EINVAL, "the set has %zu members: a group has 1 to %u", members.size(),
                 Schedule::kMaxMembers);
   WEFT_TRY(const sdk::Address own, endpoint_.own_address());
-  GroupPlace place{.one_host = true};
+  GroupPlace place{.one_host = true, .cpus = own_cpus()};
   OneHost host(own);
   Groups::Membership membership;
   bool found = false;

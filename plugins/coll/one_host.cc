@@ -2,8 +2,11 @@
 #include "plugins/coll/one_host.h"
 
 #include <netinet/in.h>
+#include <sched.h>
 #include <weft/sdk/interfaces.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <string_view>
 
@@ -42,6 +45,23 @@ bool OneHost::has(const sdk::Address &member) {
   if (is_loopback(ip)) return true;
   if (!addresses_) addresses_ = addresses_of_this_host();
   return addresses_->contains(ip);
+}
+
+Cpus own_cpus() {
+  // The kernel refuses a set that has no room for all CPUs of the host.
+  for (size_t most = CPU_SETSIZE; most <= UINT16_MAX; most *= 2) {
+    std::vector<cpu_set_t> sets(most / CPU_SETSIZE);
+    const size_t bytes = sets.size() * sizeof sets[0];
+    if (sched_getaffinity(0, bytes, sets.data()) != 0) {
+      if (errno != EINVAL) break;
+      continue;
+    }
+    size_t first = 0;
+    while (first < most && !CPU_ISSET_S(first, bytes, sets.data())) ++first;
+    return {.count = uint16_t(std::min(CPU_COUNT_S(bytes, sets.data()), UINT16_MAX)),
+            .first = uint16_t(first)};
+  }
+  return {};
 }
 
 }  // namespace weft::coll

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// OneHost: whether the members of a group are all on this host, which may have many addresses.
+// OneHost: whether the members of a group are all on this host, which may have many addresses; and
+// the CPUs of this process.
 //
 // Example:
 //    inline bool are_here(const sdk::Address &own, const std::vector<sdk::Address> &members) {
@@ -20,6 +21,8 @@
 #include <string>
 #include <vector>
 
+#include "plugins/coll/group/group.h"
+
 namespace weft::coll {
 
 class OneHost {
@@ -32,6 +35,9 @@ class OneHost {
   const sdk::Address own_;
   std::optional<std::set<std::string>> addresses_;
 };
+
+// That the calling thread may use.
+Cpus own_cpus();
 
 }  // namespace weft::coll
 

@@ -2,7 +2,10 @@
 #include "plugins/coll/one_host.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <weft/sdk/interfaces.h>
+
+#include <thread>
 
 namespace weft::coll {
 namespace {
@@ -39,6 +42,23 @@ TEST(OneHost, HasNoAddressOfAnother) {
     EXPECT_FALSE(host.has(at(ip))) << ip;
   EXPECT_FALSE(host.has(sdk::Address()));
   EXPECT_FALSE(OneHost(sdk::Address()).has(at("127.0.0.1")));
+}
+
+TEST(OwnCpus, AreThoseThatTheThreadMayUse) {
+  cpu_set_t all;
+  ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+  EXPECT_EQ(own_cpus().count, CPU_COUNT(&all));
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &all)) continue;
+    std::thread([cpu] {
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(cpu, &one);
+      ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+      EXPECT_EQ(own_cpus().count, 1);
+      EXPECT_EQ(own_cpus().first, cpu);
+    }).join();
+  }
 }
 
 }  // namespace

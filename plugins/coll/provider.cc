@@ -192,7 +192,7 @@ Result<fid_fabric *> CollLayer::fabric(const fi_fabric_attr &attr, void *context
 }
 
 Result<void> CollLayer::explain(const sdk::LineSink &line) {
-  line("the first that holds is taken, as COLLECTIVE[:BYTES[:MEMBERS[:host]]]=ALGORITHM:");
+  line("the first that holds is taken, as COLLECTIVE[:BYTES[:MEMBERS[:WHERE]]]=ALGORITHM:");
   for (const std::string &one : choice_.lines()) line("  %s", one.c_str());
   return {};
 }

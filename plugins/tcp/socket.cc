@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <weft/sdk/traffic_class.h>
+#include <weft/sdk/unique_fd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -37,18 +38,56 @@ void apply_settings(int fd, const Settings &settings) {
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &settings.recv_buffer, sizeof settings.recv_buffer);
 }
 
+namespace {
+
+std::string congestion_of(int fd) {
+  char name[16] = {};  // TCP_CA_NAME_MAX of the kernel
+  socklen_t size = sizeof name;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size) != 0) return {};
+  return {name, strnlen(name, size)};
+}
+
+// A kernel without the algorithm, or that reserves it for root, keeps the one that it has. That is
+// slower, but correct.
+void set_congestion(int fd, const std::string &name) {
+  setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), socklen_t(name.size()));
+}
+
+bool paces(const std::string &congestion) {
+  return congestion.starts_with("bbr");
+}
+
+// The kernel goes on pacing a socket that has had an algorithm which paces, whatever it has later: a
+// message of 64 KiB takes twice as long as one of 63. So sockets do not even begin with such a
+// default, and get it back when the peer turns out to be on another host.
+void begin_unpaced(int fd, const Settings &settings) {
+  if (!settings.local_congestion.empty() && paces(congestion_of(fd)))
+    set_congestion(fd, settings.local_congestion);
+}
+
+void end_unpaced(int fd, int family, const Settings &settings) {
+  if (congestion_of(fd) != settings.local_congestion) return;
+  const sdk::UniqueFd other(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const std::string usual = congestion_of(other.get());
+  if (paces(usual)) set_congestion(fd, usual);
+}
+
+bool is_on_this_host(int fd, const sdk::SockAddr &peer) {
+  if (peer.is_loopback()) return true;
+  const auto local = socket_name(fd);
+  return local && local->same_prefix(peer, peer.family() == AF_INET6 ? 128 : 32);
+}
+
+}  // namespace
+
 void apply_peer_settings(int fd, const Settings &settings) {
   if (settings.local_congestion.empty()) return;
   const auto peer = socket_peer(fd);
   if (!peer) return;
-  if (!peer->is_loopback()) {
-    const auto local = socket_name(fd);
-    if (!local || !local->same_prefix(*peer, peer->family() == AF_INET6 ? 128 : 32)) return;
-  }
-  // A kernel without the algorithm, or that reserves it for root, keeps its default. That is
-  // slower, but correct.
-  setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, settings.local_congestion.data(),
-             socklen_t(settings.local_congestion.size()));
+  if (is_on_this_host(fd, *peer))
+    set_congestion(fd, settings.local_congestion);
+  else
+    end_unpaced(fd, peer->family(), settings);
 }
 
 void keep_alive(int fd) {
@@ -66,6 +105,7 @@ Result<int> open_socket(int family, const Settings &settings, uint8_t dscp) {
     return fail(error, "socket: %s", descriptor_error(error).c_str());
   }
   apply_settings(fd, settings);
+  begin_unpaced(fd, settings);
   if (dscp == 0) return fd;
   if (auto done = sdk::set_dscp(fd, family, dscp); !done) {
     ::close(fd);

@@ -1,12 +1,22 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/tcp/socket.h"
 
+#include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <string>
 
 namespace weft::tcp {
@@ -71,6 +81,99 @@ INSTANTIATE_TEST_SUITE_P(Families, Connection, testing::Values(AF_INET, AF_INET6
                          [](const auto &family) {
                            return family.param == AF_INET ? "IPv4" : "IPv6";
                          });
+
+// ---- where the kernel's default paces ----
+
+// Of this process, which needs no permission for its network.
+bool enter_network_whose_default_is(const char *algorithm) {
+  if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
+  const int fd = open("/proc/sys/net/ipv4/tcp_congestion_control", O_WRONLY | O_CLOEXEC);
+  const bool set = fd >= 0 && write(fd, algorithm, strlen(algorithm)) > 0;
+  close(fd);
+  const int any = socket(AF_INET, SOCK_DGRAM, 0);
+  const auto change = [any](unsigned long request, const char *name, const char *ip) {
+    ifreq wanted{};
+    strncpy(wanted.ifr_name, name, IFNAMSIZ - 1);
+    if (ip != nullptr) {
+      auto &address = reinterpret_cast<sockaddr_in &>(wanted.ifr_addr);
+      address.sin_family = AF_INET;
+      inet_pton(AF_INET, ip, &address.sin_addr);
+    } else {
+      wanted.ifr_flags = IFF_UP;
+    }
+    return ioctl(any, request, &wanted) == 0;
+  };
+  const bool up = change(SIOCSIFFLAGS, "lo", nullptr) && change(SIOCSIFADDR, "lo:1", "192.0.2.1") &&
+                  change(SIOCSIFADDR, "lo:2", "192.0.2.2");
+  close(any);
+  return set && up;
+}
+
+// "listening accepted connecting connected": what sockets have at these times.
+std::string congestion_between(const char *from, const char *to, const Settings &settings) {
+  const auto source = sdk::SockAddr::from_ip(from, 0), target = sdk::SockAddr::from_ip(to, 7471);
+  const int listener = *open_socket(AF_INET, settings), fd = *open_socket(AF_INET, settings);
+  if (!bind_socket(listener, *target, true) || listen(listener, 1) != 0) return "no listener";
+  if (!bind_socket(fd, *source)) return "no address";
+  const std::string connecting = congestion(fd);
+  if (connect(fd, target->c(), target->size()) != 0 && errno != EINPROGRESS) return "no connection";
+  pollfd ready{.fd = listener, .events = POLLIN, .revents = 0};
+  poll(&ready, 1, 10'000);
+  const int accepted = accept(listener, nullptr, nullptr);
+  apply_peer_settings(accepted, settings);
+  apply_peer_settings(fd, settings);
+  std::string all =
+      congestion(listener) + ' ' + congestion(accepted) + ' ' + connecting + ' ' + congestion(fd);
+  for (const int one : {accepted, listener, fd}) close(one);
+  return all;
+}
+
+// A line for each.
+std::string congestion_by_default(const char *algorithm, const char *local) {
+  int channel[2];
+  EXPECT_EQ(pipe(channel), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::string text;
+    if (enter_network_whose_default_is(algorithm)) {
+      Settings settings;
+      settings.local_congestion = local;
+      text = congestion_between("127.0.0.1", "127.0.0.1", settings) + '\n' +
+             congestion_between("192.0.2.1", "192.0.2.1", settings) + '\n' +
+             congestion_between("192.0.2.1", "192.0.2.2", settings) + '\n' +
+             congestion_between("127.0.0.1", "127.0.0.1", Settings{});
+    }
+    (void)!write(channel[1], text.data(), text.size());
+    _exit(0);
+  }
+  close(channel[1]);
+  char text[512];
+  const ssize_t got = read(channel[0], text, sizeof text);
+  close(channel[0]);
+  waitpid(child, nullptr, 0);
+  return {text, size_t(std::max<ssize_t>(got, 0))};
+}
+
+// What has once been paced is paced for ever.
+TEST(Socket, WithinTheHostHasNeverBeenPaced) {
+  const std::string all = congestion_by_default("bbr", "reno");
+  if (all.empty()) GTEST_SKIP() << "no network of its own, or the kernel has no bbr";
+  EXPECT_EQ(all,
+            "reno reno reno reno\n"
+            "reno reno reno reno\n"
+            "reno bbr reno bbr\n"
+            "bbr bbr bbr bbr");
+}
+
+TEST(Socket, BeginsWithADefaultThatDoesNotPace) {
+  const std::string all = congestion_by_default("reno", "bbr");
+  if (all.empty()) GTEST_SKIP() << "no network of its own";
+  EXPECT_EQ(all,
+            "reno bbr reno bbr\n"
+            "reno bbr reno bbr\n"
+            "reno reno reno reno\n"
+            "reno reno reno reno");
+}
 
 TEST(Socket, WithoutAPeerIsLeftAlone) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);

@@ -4,6 +4,7 @@
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "plugins/coll/schedule/parts.h"
@@ -11,7 +12,7 @@
 namespace weft::coll {
 namespace {
 
-constexpr uint16_t kVersion = 3;  // of what members say, and of the schedules
+constexpr uint16_t kVersion = 4;  // of what members say, and of the schedules
 
 void put_word(uint8_t *at, uint64_t value, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) at[i] = uint8_t(value >> (8 * i));
@@ -39,14 +40,18 @@ void Group::Hello::write(uint8_t *at) const {
   put_word(at + 16, number, 4);
   put_word(at + 20, version, 2);
   put_word(at + 22, one_host, 2);
+  put_word(at + 24, cpus.count, 2);
+  put_word(at + 26, cpus.first, 2);
 }
 
 Group::Hello Group::Hello::read(const uint8_t *at) {
-  return {.membership = get_word(at, 8),
-          .table = get_word(at + 8, 8),
-          .number = uint32_t(get_word(at + 16, 4)),
-          .version = uint16_t(get_word(at + 20, 2)),
-          .one_host = uint16_t(get_word(at + 22, 2))};
+  return {
+      .membership = get_word(at, 8),
+      .table = get_word(at + 8, 8),
+      .number = uint32_t(get_word(at + 16, 4)),
+      .version = uint16_t(get_word(at + 20, 2)),
+      .one_host = uint16_t(get_word(at + 22, 2)),
+      .cpus = {.count = uint16_t(get_word(at + 24, 2)), .first = uint16_t(get_word(at + 26, 2))}};
 }
 
 Group::Group(uint32_t number, GroupPlace place, const GroupLimits &limits, const Choice &choice,
@@ -78,7 +83,8 @@ void Group::join(uint64_t now) {
         .table = choice_.hash(),
         .number = number_,
         .version = kVersion,
-        .one_host = place_.one_host}
+        .one_host = place_.one_host,
+        .cpus = place_.cpus}
       .write(hello_.data());
   const Task task{.coll = FI_ALLGATHER,
                   .algorithm = Algorithm::kBruck,
@@ -97,7 +103,7 @@ int Group::start(uint64_t now, const Call &call) {
   Task task = call.task;
   task.rank = rank();
   task.size = size();
-  task.one_host = one_host_;
+  task.placement = placement_;
   task.in_place = task.coll == FI_ALLREDUCE && call.operand == call.result;
   choice_.choose(task);
   Operation &operation = take(now);
@@ -182,22 +188,37 @@ void Group::end(Operation &operation) {
 void Group::end_join(Ended &one) {
   if (one.failure == Failure::kNone) {
     numbers_.resize(size());
-    one_host_ = true;
+    std::vector<Hello> all;
     for (uint32_t i = 0; i < size(); ++i) {
       const Hello hello = Hello::read(hellos_.data() + size_t{Hello::kSize} * i);
+      all.push_back(hello);
       numbers_[i] = hello.number;
-      one_host_ = one_host_ && hello.one_host == 1;
       if (hello.membership == place_.membership && hello.table == choice_.hash() &&
           hello.version == kVersion && hello.number != 0 && hello.number < kNumbers)
         continue;
       one.failure = Failure::kMismatch;
       one.culprit = i;
     }
+    placement_ = placement_of(all);
   }
   state_ = one.failure == Failure::kNone ? State::kJoined : State::kFailed;
   broken_by_ = one.failure;
   hello_ = {};
   hellos_ = {};
+}
+
+Placement Group::placement_of(const std::vector<Hello> &all) const {
+  std::unordered_map<uint16_t, uint64_t> counts;  // by the first one
+  bool known = true;
+  for (const Hello &hello : all) {
+    if (hello.one_host != 1) return Placement::kHosts;
+    known = known && hello.cpus.count != 0;
+    uint64_t &count = counts[hello.cpus.first];
+    count = std::max(count, uint64_t{hello.cpus.count});
+  }
+  uint64_t cpus = 0;
+  for (const auto &[first, count] : counts) cpus += count;
+  return known && cpus < size() ? Placement::kCrowd : Placement::kHost;
 }
 
 // ---- failures ----

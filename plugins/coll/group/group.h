@@ -36,12 +36,19 @@ struct GroupLimits {
   uint64_t deadline = 0;         // ns after which an operation fails in any case; 0: never
 };
 
+// CPUs by their number and the first one. Members with the same first one are taken to share them:
+// they are not bound, or bound to the same part of the host.
+struct Cpus {
+  uint16_t count = 0, first = 0;  // count 0: unknown
+};
+
 // Who is in a group, and which of them this is.
 struct GroupPlace {
   std::vector<uint64_t> peers;  // by rank
   uint32_t rank = 0;
   uint64_t membership = 0;  // the same number at all members
   bool one_host = false;    // all members are on one, as far as this one knows
+  Cpus cpus;                // that this one may use
 };
 
 class Group {
@@ -59,6 +66,7 @@ class Group {
   uint32_t size() const { return uint32_t(place_.peers.size()); }
   const GroupPlace &place() const { return place_; }
   State state() const { return state_; }
+  Placement placement() const { return placement_; }  // the same at all members
   bool is_idle() const { return active_.empty(); }
   // Whether a packet that names no group here is for this one.
   bool is_told_by(const Packet &packet) const;
@@ -78,11 +86,12 @@ class Group {
   void on_time(uint64_t now);
 
  private:
-  struct Hello {  // what joining members say: 24 bytes, little-endian
-    static constexpr uint32_t kSize = 24;
+  struct Hello {  // what joining members say: 28 bytes, little-endian
+    static constexpr uint32_t kSize = 28;
     uint64_t membership = 0, table = 0;
     uint32_t number = 0;
     uint16_t version = 0, one_host = 0;  // one_host: 1 if the member says so
+    Cpus cpus;
     void write(uint8_t *at) const;
     static Hello read(const uint8_t *at);
   };
@@ -93,6 +102,7 @@ class Group {
   void post(Operation &operation, Flight &flight, const Transfer &transfer);
   void end(Operation &operation);
   void end_join(Ended &one);
+  Placement placement_of(const std::vector<Hello> &all) const;
   void fail(Failure why, uint32_t culprit);
   void tell(uint32_t rank, PacketType type);
   void probe(Operation &operation);
@@ -103,7 +113,7 @@ class Group {
   const Choice &choice_;
   Carrier &carrier_;
   State state_ = State::kWaiting;
-  bool one_host_ = false;          // all members say so
+  Placement placement_ = Placement::kHosts;
   std::vector<uint32_t> numbers_;  // of the group, at each member
   std::vector<uint8_t> hello_, hellos_;
   std::list<Operation> active_, spare_;

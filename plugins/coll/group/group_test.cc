@@ -8,6 +8,7 @@
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "plugin-api/sdk/test_seeds.h"
@@ -118,13 +119,38 @@ TEST(CollGroup, FourThousandMembers) {
   }
 }
 
-// Whether all are on one host decides on the algorithm, and one of them could not find out.
-TEST(CollGroup, MembersDisagreeOnWhetherTheyAreOnOneHost) {
+Placement placement_of_four(const std::array<bool, 4> &one_host, const std::array<Cpus, 4> &cpus) {
+  TestNetwork network(9, 4);
+  std::vector<Group *> groups;
+  for (uint32_t rank = 0; rank < 4; ++rank)
+    groups.push_back(network.join(first(4), rank, one_host[rank], cpus[rank]));
+  network.run(kSecond);
+  for (Group *const one : groups) EXPECT_EQ(one->placement(), groups[0]->placement());
+  return groups[0]->placement();
+}
+
+TEST(CollGroup, MembersAgreeOnWhereTheyAre) {
+  using enum Placement;
+  const std::array all{true, true, true, true};
+  const Cpus none, one{1, 5}, three{3, 0}, four{4, 0};
+  EXPECT_EQ(placement_of_four(all, {four, four, four, four}), kHost);
+  EXPECT_EQ(placement_of_four(all, {three, three, three, three}), kCrowd);
+  EXPECT_EQ(placement_of_four(all, {four, four, three, four}), kHost);
+  EXPECT_EQ(placement_of_four(all, {three, three, three, one}), kHost);
+  EXPECT_EQ(placement_of_four(all, {Cpus{1, 0}, Cpus{1, 64}, Cpus{1, 128}, Cpus{1, 192}}), kHost)
+      << "each is bound to one of its own";
+  EXPECT_EQ(placement_of_four(all, {one, one, Cpus{1, 6}, Cpus{1, 6}}), kCrowd);
+  EXPECT_EQ(placement_of_four(all, {three, none, three, three}), kHost) << "one does not know";
+  EXPECT_EQ(placement_of_four({true, true, false, true}, {three, three, three, three}), kHosts);
+}
+
+// Where they are decides on the algorithm, and one of them could not find out.
+TEST(CollGroup, MembersDisagreeOnWhereTheyAre) {
   for (uint32_t ignorant = 0; ignorant <= 4; ++ignorant) {
     TestNetwork network(3 + ignorant, 4);
     std::vector<Group *> groups;
     for (uint32_t rank = 0; rank < 4; ++rank)
-      groups.push_back(network.join(first(4), rank, rank != ignorant));
+      groups.push_back(network.join(first(4), rank, rank != ignorant, {1, 0}));
     network.run(kSecond);
     Everybodys broadcast({.coll = FI_BROADCAST, .root = 1, .count = 8192, .unit = 8}, 4, 1);
     for (uint32_t rank = 0; rank < 4; ++rank)

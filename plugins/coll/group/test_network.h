@@ -104,10 +104,12 @@ class TestNetwork {
     return groups;
   }
   // `one_host`: whether the member takes all for members of one.
-  Group *join(const std::vector<uint32_t> &members, uint32_t rank, bool one_host = false) {
+  Group *join(const std::vector<uint32_t> &members, uint32_t rank, bool one_host = false,
+              Cpus cpus = {}) {
     TestEndpoint &one = *endpoints_[members[rank]];
     GroupPlace where = place(members, rank);
     where.one_host = one_host;
+    where.cpus = cpus;
     Group *const group = one.groups.join(time_.now, std::move(where));
     one.settle();
     return group;

@@ -48,27 +48,27 @@ std::string names_of_algorithms(fi_collective_op coll) {
 
 Choice::Choice()
     : rules_{
-          // Few members: two leaders need the fewest messages, and are as fast. On one host, whose
-          // CPUs all members share and which has no links between them, also with long data.
+          // Two leaders need the fewest messages. In a crowd, where little is done at once, that is
+          // what counts; with a CPU for each member they have too much to do with long data.
           {FI_BARRIER, Algorithm::kDissemination, kAny, 2},
           {FI_BARRIER, Algorithm::kLeaders, kAny, 8},
           {FI_BARRIER, Algorithm::kDissemination},
           {FI_BROADCAST, Algorithm::kLeaders, 2 * kKibi, 4},
           {FI_BROADCAST, Algorithm::kBinomial, 2 * kKibi},
-          {FI_BROADCAST, Algorithm::kLeaders, 16 * kKibi, 8},
-          {FI_BROADCAST, Algorithm::kLeaders, 64 * kKibi, 8, true},
+          {FI_BROADCAST, Algorithm::kLeaders, 16 * kKibi, 4},
+          {FI_BROADCAST, Algorithm::kLeaders, 64 * kKibi, 8, Placement::kCrowd},
           {FI_BROADCAST, Algorithm::kBinomial, 16 * kKibi},
           {FI_BROADCAST, Algorithm::kBinomial, kAny, 2},
-          {FI_BROADCAST, Algorithm::kLeaders, 256 * kKibi, 4, true},
+          {FI_BROADCAST, Algorithm::kLeaders, 256 * kKibi, 4, Placement::kHost},
           {FI_BROADCAST, Algorithm::kBinomial, kKibi * kKibi, 4},
-          {FI_BROADCAST, Algorithm::kLeaders, kKibi * kKibi, 8, true},
+          {FI_BROADCAST, Algorithm::kLeaders, kKibi * kKibi, 8, Placement::kCrowd},
           {FI_BROADCAST, Algorithm::kBinomial, kKibi * kKibi, 8},
           {FI_BROADCAST, Algorithm::kPipeline, kAny, 8},
           {FI_BROADCAST, Algorithm::kScatterAllgather, kAny, 256},
           {FI_BROADCAST, Algorithm::kBinomial},
           {FI_ALLREDUCE, Algorithm::kRecursiveDoubling, kKibi * kKibi, 2},
-          {FI_ALLREDUCE, Algorithm::kLeaders, 16 * kKibi, 8},
-          {FI_ALLREDUCE, Algorithm::kLeaders, kKibi * kKibi, 8, true},
+          {FI_ALLREDUCE, Algorithm::kLeaders, kKibi * kKibi, 8, Placement::kCrowd},
+          {FI_ALLREDUCE, Algorithm::kRecursiveDoubling, 16 * kKibi, 16},
           {FI_ALLREDUCE, Algorithm::kRecursiveDoubling, 4 * kKibi},
           {FI_ALLREDUCE, Algorithm::kRabenseifner, kKibi * kKibi},
           {FI_ALLREDUCE, Algorithm::kRing, kAny, 64},
@@ -91,7 +91,7 @@ Choice::Choice()
 
 Result<Choice::Rule> Choice::parse(const std::string &item) {
   constexpr const char *kForm =
-      "COLLECTIVE[:BYTES[:MEMBERS[:host]]]=ALGORITHM, as in allreduce:4K=ring";
+      "COLLECTIVE[:BYTES[:MEMBERS[:WHERE]]]=ALGORITHM, as in allreduce:4K=ring";
   std::string_view right = item;
   std::string_view left = cut_off(right, '=');
   const std::string_view coll_name = cut_off(left, ':');
@@ -111,10 +111,14 @@ Result<Choice::Rule> Choice::parse(const std::string &item) {
   const auto members_limit = members.empty() ? kAny : number_of(members, false);
   if (!bytes_limit || !members_limit)
     return fail(FI_EINVAL, "\"%s\": BYTES and MEMBERS are numbers: write %s", item.c_str(), kForm);
-  if (!left.empty() && left != "host")
-    return fail(FI_EINVAL, "\"%s\": behind MEMBERS there is \"host\" or nothing: write %s",
+  if (left == "crowd")
+    rule.placement = Placement::kCrowd;
+  else if (left == "host")
+    rule.placement = Placement::kHost;
+  else if (!left.empty())
+    return fail(FI_EINVAL,
+                "\"%s\": behind MEMBERS there is \"host\", \"crowd\" or nothing: write %s",
                 item.c_str(), kForm);
-  rule.one_host = !left.empty();
   rule.bytes = *bytes_limit;
   rule.members = *members_limit;
   return rule;
@@ -135,7 +139,7 @@ Result<Choice> Choice::with(std::span<const std::string> items) {
 void Choice::choose(Task &task) const {
   const auto found = std::ranges::find_if(rules_, [&](const Rule &rule) {
     return rule.coll == task.coll && task.bytes() <= rule.bytes && task.size <= rule.members &&
-           (task.one_host || !rule.one_host);
+           task.placement >= rule.placement;
   });
   if (found != rules_.end()) task.algorithm = found->algorithm;
 }
@@ -147,9 +151,10 @@ std::vector<std::string> Choice::lines() const {
     const auto add = [&](uint64_t limit, bool anyway) {
       if (limit != kAny || anyway) line += ":" + (limit != kAny ? std::to_string(limit) : "");
     };
-    add(rule.bytes, rule.members != kAny || rule.one_host);
-    add(rule.members, rule.one_host);
-    if (rule.one_host) line += ":host";
+    const bool has_placement = rule.placement != Placement::kHosts;
+    add(rule.bytes, rule.members != kAny || has_placement);
+    add(rule.members, has_placement);
+    if (has_placement) line += rule.placement == Placement::kHost ? ":host" : ":crowd";
     lines.push_back(line + "=" + std::string(name_of(rule.algorithm)));
   }
   return lines;

@@ -8,8 +8,8 @@
 //      return Choice::with(items);
 //    }
 //
-// A row holds up to a number of bytes and of members, or for groups on one host alone; the first one
-// that holds is taken. Bytes are those of Task::bytes(): all data of a broadcast, an allreduce and a
+// A row holds up to a number of bytes and of members, or for groups on one host alone, or for those
+// with fewer CPUs than members there; the first one that holds is taken. Bytes are those of Task::bytes(): all data of a broadcast, an allreduce and a
 // reduce, else one slice. All members must have the same table, which hash() shows. Not for what an
 // algorithm does: schedule.h.
 #ifndef WEFT_PLUGINS_COLL_SCHEDULE_CHOICE_H
@@ -29,8 +29,9 @@ namespace weft::coll {
 class Choice {
  public:
   Choice();
-  // `items`: COLLECTIVE[:BYTES[:MEMBERS[:host]]]=ALGORITHM, which come before the rows that there are,
-  // in their order. BYTES may end in K or M; it and MEMBERS may be empty: any.
+  // `items`: COLLECTIVE[:BYTES[:MEMBERS[:WHERE]]]=ALGORITHM, which come before the rows that there are,
+  // in their order. BYTES may end in K or M; it and MEMBERS may be empty: any. WHERE is "host" or
+  // "crowd".
   static Result<Choice> with(std::span<const std::string> items);
 
   // Fills in task.algorithm.
@@ -44,8 +45,8 @@ class Choice {
   struct Rule {
     fi_collective_op coll;
     Algorithm algorithm;
-    uint64_t bytes = kAny, members = kAny;  // at most
-    bool one_host = false;                  // no other groups
+    uint64_t bytes = kAny, members = kAny;    // at most
+    Placement placement = Placement::kHosts;  // or closer together
   };
   static Result<Rule> parse(const std::string &item);
   uint64_t hash_of_lines() const;

@@ -10,8 +10,8 @@ namespace weft::coll {
 namespace {
 
 Algorithm chosen(const Choice &choice, fi_collective_op coll, uint64_t bytes, uint32_t members,
-                 bool one_host = false) {
-  Task task{.coll = coll, .size = members, .count = bytes, .one_host = one_host};
+                 Placement placement = Placement::kHosts) {
+  Task task{.coll = coll, .size = members, .count = bytes, .placement = placement};
   choice.choose(task);
   EXPECT_TRUE(Schedule::of(task)) << name_of(coll) << " " << bytes << " " << members;
   return task.algorithm;
@@ -29,12 +29,15 @@ TEST(CollChoice, ThereIsAnAlgorithmForEverySizeAndGroup) {
       for (const uint32_t members : {1u, 2u, 3u, 8u, 9u, 64u, 65u, 300u, 65536u})
         chosen(choice, static_cast<fi_collective_op>(coll), bytes, members);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 1 << 20, 2), Algorithm::kRecursiveDoubling);
-  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 16 << 10, 8), Algorithm::kLeaders);
-  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, (16 << 10) + 1, 8), Algorithm::kRabenseifner);
-  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, (16 << 10) + 1, 8, true), Algorithm::kLeaders);
-  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, (16 << 10) + 1, 9, true), Algorithm::kRabenseifner);
-  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 4096, 9), Algorithm::kRecursiveDoubling);
-  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 4097, 9), Algorithm::kRabenseifner);
+  for (const Placement placement : {Placement::kHosts, Placement::kHost}) {
+    EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 16 << 10, 16, placement), Algorithm::kRecursiveDoubling);
+    EXPECT_EQ(chosen(choice, FI_ALLREDUCE, (16 << 10) + 1, 16, placement),
+              Algorithm::kRabenseifner);
+  }
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 1 << 20, 8, Placement::kCrowd), Algorithm::kLeaders);
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 1 << 20, 9, Placement::kCrowd), Algorithm::kRabenseifner);
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 4096, 17), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 4097, 17), Algorithm::kRabenseifner);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 8 << 20, 8), Algorithm::kRing);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 8 << 20, 65), Algorithm::kRabenseifner);
 }
@@ -53,8 +56,9 @@ TEST(CollChoice, WhatAUserAsksForComesFirst) {
 }
 
 TEST(CollChoice, ItsLinesAreWhatAUserWrites) {
-  const std::string items[] = {"allreduce:2M:4=ring", "reduce=binomial", "gather::3=binomial",
-                               "barrier:::host=leaders", "broadcast:1K::host=leaders"};
+  const std::string items[] = {"allreduce:2M:4=ring",        "reduce=binomial",
+                               "gather::3=binomial",         "barrier:::host=leaders",
+                               "broadcast:1K::host=leaders", "broadcast::9:crowd=pipeline"};
   const auto choice = Choice::with(items);
   ASSERT_TRUE(choice);
   const std::vector<std::string> lines = choice->lines();
@@ -63,8 +67,12 @@ TEST(CollChoice, ItsLinesAreWhatAUserWrites) {
   EXPECT_EQ(lines[2], "gather::3=binomial");
   EXPECT_EQ(lines[3], "barrier:::host=leaders");
   EXPECT_EQ(lines[4], "broadcast:1024::host=leaders");
-  EXPECT_EQ(chosen(*choice, FI_BROADCAST, 1024, 99, true), Algorithm::kLeaders);
+  EXPECT_EQ(lines[5], "broadcast::9:crowd=pipeline");
+  EXPECT_EQ(chosen(*choice, FI_BROADCAST, 1024, 99, Placement::kHost), Algorithm::kLeaders);
+  EXPECT_EQ(chosen(*choice, FI_BROADCAST, 1024, 99, Placement::kCrowd), Algorithm::kLeaders);
   EXPECT_EQ(chosen(*choice, FI_BROADCAST, 1024, 99), Algorithm::kBinomial);
+  EXPECT_EQ(chosen(*choice, FI_BROADCAST, 1025, 9, Placement::kCrowd), Algorithm::kPipeline);
+  EXPECT_EQ(chosen(*choice, FI_BROADCAST, 1025, 9, Placement::kHost), Algorithm::kBinomial);
   const auto again = Choice::with(lines);
   ASSERT_TRUE(again);
   std::vector<std::string> repeated = again->lines();
@@ -80,11 +88,12 @@ TEST(CollChoice, RefusalsNameWhatIsWrongAndWhatThereIs) {
               HasSubstr("it has leaders, recursive_doubling, rabenseifner, ring"));
   EXPECT_THAT(refusal("allreduce"), HasSubstr("no algorithm \"\""));
   EXPECT_THAT(refusal("allreduce:x=ring"), HasSubstr("are numbers"));
-  EXPECT_THAT(refusal("allreduce:1:2:3=ring"), HasSubstr("there is \"host\" or nothing"));
+  EXPECT_THAT(refusal("allreduce:1:2:3=ring"),
+              HasSubstr("there is \"host\", \"crowd\" or nothing"));
   EXPECT_THAT(refusal("allreduce:1:2K=ring"), HasSubstr("are numbers"));
   EXPECT_THAT(refusal("allreduce:99999999999999999999=ring"), HasSubstr("are numbers"));
   EXPECT_THAT(refusal("allreduce:18014398509481984K=ring"), HasSubstr("are numbers"));
-  EXPECT_THAT(refusal(""), HasSubstr("COLLECTIVE[:BYTES[:MEMBERS[:host]]]=ALGORITHM"));
+  EXPECT_THAT(refusal(""), HasSubstr("COLLECTIVE[:BYTES[:MEMBERS[:WHERE]]]=ALGORITHM"));
 }
 
 }  // namespace

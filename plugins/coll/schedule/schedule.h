@@ -57,6 +57,11 @@ std::string_view name_of(fi_collective_op coll);
 std::optional<Algorithm> algorithm_named(std::string_view name);
 std::optional<fi_collective_op> collective_named(std::string_view name);
 
+// Where the members of a group are: on several hosts, on one, or on one with fewer CPUs than members,
+// which all of them do one after the other what others would do at once. For the choice of the
+// algorithm.
+enum class Placement : uint8_t { kHosts, kHost, kCrowd };
+
 // `count` is what one member gives or gets: the elements of a broadcast, of an allreduce and of a
 // reduce; else those of one slice, of which the other side has `size`, one for each member.
 struct Task {
@@ -66,7 +71,7 @@ struct Task {
   uint64_t count = 0;
   uint32_t unit = 1;      // bytes of an element
   bool in_place = false;  // at this member the operand is the result's memory (allreduce)
-  bool one_host = false;  // all members are on one: for the choice of the algorithm
+  Placement placement = Placement::kHosts;
 
   uint64_t bytes() const { return count * unit; }
   bool has_root() const {
