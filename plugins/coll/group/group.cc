@@ -218,7 +218,7 @@ Placement Group::placement_of(const std::vector<Hello> &all) const {
   }
   uint64_t cpus = 0;
   for (const auto &[first, count] : counts) cpus += count;
-  return known && cpus < size() ? Placement::kCrowd : Placement::kHost;
+  return known ? placement_on(cpus, size()) : Placement::kHost;
 }
 
 // ---- failures ----

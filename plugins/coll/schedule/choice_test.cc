@@ -35,11 +35,22 @@ TEST(CollChoice, ThereIsAnAlgorithmForEverySizeAndGroup) {
               Algorithm::kRabenseifner);
   }
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 1 << 20, 8, Placement::kCrowd), Algorithm::kLeaders);
-  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 1 << 20, 9, Placement::kCrowd), Algorithm::kRabenseifner);
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 2 << 20, 8, Placement::kCrowd), Algorithm::kRabenseifner);
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 1 << 20, 17, Placement::kCrowd), Algorithm::kRabenseifner);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 4096, 17), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 4097, 17), Algorithm::kRabenseifner);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 8 << 20, 8), Algorithm::kRing);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 8 << 20, 65), Algorithm::kRabenseifner);
+}
+
+TEST(CollChoice, ACrowdHasFewCpus) {
+  const std::pair<uint32_t, uint64_t> most[] = {{2, 1},  {3, 2},   {4, 3},     {8, 5},
+                                                {16, 7}, {64, 11}, {65536, 31}};
+  for (const auto &[members, cpus] : most) {
+    EXPECT_EQ(placement_on(cpus, members), Placement::kCrowd) << members;
+    EXPECT_EQ(placement_on(cpus + 1, members), Placement::kHost) << members;
+  }
+  EXPECT_EQ(placement_on(UINT64_MAX, 65536), Placement::kHost);
 }
 
 TEST(CollChoice, WhatAUserAsksForComesFirst) {

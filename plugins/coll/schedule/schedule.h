@@ -57,10 +57,10 @@ std::string_view name_of(fi_collective_op coll);
 std::optional<Algorithm> algorithm_named(std::string_view name);
 std::optional<fi_collective_op> collective_named(std::string_view name);
 
-// Where the members of a group are: on several hosts, on one, or on one with fewer CPUs than members,
-// which all of them do one after the other what others would do at once. For the choice of the
-// algorithm.
+// Where the members of a group are: on several hosts, on one, or on one that has so few CPUs for them
+// that they take turns. For the choice of the algorithm.
 enum class Placement : uint8_t { kHosts, kHost, kCrowd };
+Placement placement_on(uint64_t cpus, uint32_t members);  // of members on one host
 
 // `count` is what one member gives or gets: the elements of a broadcast, of an allreduce and of a
 // reduce; else those of one slice, of which the other side has `size`, one for each member.
