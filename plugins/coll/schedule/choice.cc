@@ -48,9 +48,9 @@ std::string names_of_algorithms(fi_collective_op coll) {
 
 Choice::Choice()
     : rules_{
-          // Two leaders need the fewest messages, which counts in a crowd, and one of them sends and
-          // receives half of those, which counts elsewhere. For an allreduce they need memory for the
-          // operands of all.
+          // Two leaders need the fewest messages: that counts in a crowd. Elsewhere it counts that
+          // each of them has half of all messages to send or to receive. For an allreduce they need
+          // memory for the operands of all.
           {FI_BARRIER, Algorithm::kDissemination, kAny, 2},
           {FI_BARRIER, Algorithm::kLeaders, kAny, 8},
           {FI_BARRIER, Algorithm::kLeaders, kAny, 64, Placement::kCrowd},
@@ -59,18 +59,19 @@ Choice::Choice()
           {FI_BROADCAST, Algorithm::kBinomial, 2 * kKibi},
           {FI_BROADCAST, Algorithm::kLeaders, kAny, 64, Placement::kCrowd},
           {FI_BROADCAST, Algorithm::kLeaders, 16 * kKibi, 4},
-          {FI_BROADCAST, Algorithm::kBinomial, 16 * kKibi},
           {FI_BROADCAST, Algorithm::kBinomial, kAny, 2},
           {FI_BROADCAST, Algorithm::kLeaders, 256 * kKibi, 4, Placement::kHost},
           {FI_BROADCAST, Algorithm::kBinomial, kKibi * kKibi, 8},
           {FI_BROADCAST, Algorithm::kPipeline, kAny, 8},
+          {FI_BROADCAST, Algorithm::kBinomial, 128 * kKibi},
+          {FI_BROADCAST, Algorithm::kPipeline, kAny, 32, Placement::kHost},
           {FI_BROADCAST, Algorithm::kScatterAllgather, kAny, 256},
           {FI_BROADCAST, Algorithm::kBinomial},
           {FI_ALLREDUCE, Algorithm::kRecursiveDoubling, kKibi * kKibi, 2},
           {FI_ALLREDUCE, Algorithm::kLeaders, kKibi * kKibi, 16, Placement::kCrowd},
           {FI_ALLREDUCE, Algorithm::kLeaders, 64 * kKibi, 64, Placement::kCrowd},
           {FI_ALLREDUCE, Algorithm::kRabenseifner, kAny, 64, Placement::kCrowd},
-          {FI_ALLREDUCE, Algorithm::kRecursiveDoubling, 16 * kKibi, 16},
+          {FI_ALLREDUCE, Algorithm::kRecursiveDoubling, 32 * kKibi, 32},
           {FI_ALLREDUCE, Algorithm::kRecursiveDoubling, 4 * kKibi},
           {FI_ALLREDUCE, Algorithm::kRabenseifner, kKibi * kKibi},
           {FI_ALLREDUCE, Algorithm::kRing, kAny, 64},
@@ -81,6 +82,7 @@ Choice::Choice()
           {FI_ALLTOALL, Algorithm::kPairwise, kAny, 2},
           {FI_ALLTOALL, Algorithm::kBruck, 8 * kKibi, 8},
           {FI_ALLTOALL, Algorithm::kBruck, 8 * kKibi, 16, Placement::kCrowd},
+          {FI_ALLTOALL, Algorithm::kBruck, 4 * kKibi, 16},
           {FI_ALLTOALL, Algorithm::kBruck, 512},
           {FI_ALLTOALL, Algorithm::kPairwise},
           {FI_REDUCE_SCATTER, Algorithm::kRecursiveHalving, 16 * kKibi},

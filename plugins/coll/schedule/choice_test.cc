@@ -30,15 +30,15 @@ TEST(CollChoice, ThereIsAnAlgorithmForEverySizeAndGroup) {
         chosen(choice, static_cast<fi_collective_op>(coll), bytes, members);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 1 << 20, 2), Algorithm::kRecursiveDoubling);
   for (const Placement placement : {Placement::kHosts, Placement::kHost}) {
-    EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 16 << 10, 16, placement), Algorithm::kRecursiveDoubling);
-    EXPECT_EQ(chosen(choice, FI_ALLREDUCE, (16 << 10) + 1, 16, placement),
+    EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 32 << 10, 32, placement), Algorithm::kRecursiveDoubling);
+    EXPECT_EQ(chosen(choice, FI_ALLREDUCE, (32 << 10) + 1, 32, placement),
               Algorithm::kRabenseifner);
   }
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 1 << 20, 8, Placement::kCrowd), Algorithm::kLeaders);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 2 << 20, 8, Placement::kCrowd), Algorithm::kRabenseifner);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 1 << 20, 17, Placement::kCrowd), Algorithm::kRabenseifner);
-  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 4096, 17), Algorithm::kRecursiveDoubling);
-  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 4097, 17), Algorithm::kRabenseifner);
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 4096, 33), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 4097, 33), Algorithm::kRabenseifner);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 8 << 20, 8), Algorithm::kRing);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 8 << 20, 65), Algorithm::kRabenseifner);
 }
