@@ -9,9 +9,9 @@
 //    }
 //
 // A row holds up to a number of bytes and of members, for all groups, for those on one host or for
-// those that are a crowd there; the first one that holds is taken. Bytes are those of Task::bytes(): all data of a broadcast, an allreduce and a
-// reduce, else one slice. All members must have the same table, which hash() shows. Not for what an
-// algorithm does: schedule.h.
+// those that are a crowd there; the first one that holds is taken. Bytes are those of Task::bytes():
+// all data of a broadcast, an allreduce and a reduce, else one slice. All members must have the same
+// table, which hash() shows. Not for what an algorithm does: schedule.h.
 #ifndef WEFT_PLUGINS_COLL_SCHEDULE_CHOICE_H
 #define WEFT_PLUGINS_COLL_SCHEDULE_CHOICE_H
 
@@ -29,9 +29,9 @@ namespace weft::coll {
 class Choice {
  public:
   Choice();
-  // `items`: COLLECTIVE[:BYTES[:MEMBERS[:WHERE]]]=ALGORITHM, which come before the rows that there are,
-  // in their order. BYTES may end in K or M; it and MEMBERS may be empty: any. WHERE is "host" or
-  // "crowd".
+  // `items`: COLLECTIVE[:BYTES[:MEMBERS[:WHERE]]]=ALGORITHM, which come before the rows that there
+  // are, in their order. BYTES may end in K or M; it and MEMBERS may be empty: any. WHERE is "host"
+  // or "crowd".
   static Result<Choice> with(std::span<const std::string> items);
 
   // Fills in task.algorithm.
