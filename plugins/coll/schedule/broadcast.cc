@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Barrier by way of two leaders, or by dissemination. Broadcast by two leaders, or by a binomial
-// tree; of long data along a chain in pieces, or by a scatter and an allgather in a ring.
+// Barrier by way of two leaders, or by dissemination. Broadcast by two leaders, by a binomial tree, or
+// by the root alone; of long data along a chain in pieces, or by a scatter and an allgather in a ring.
 #include "plugins/coll/schedule/parts.h"
 #include "plugins/coll/schedule/tree.h"
 
@@ -58,6 +58,19 @@ void fill_broadcast_leaders(const Task &task, uint32_t index, Round &round) {
   if (own != halves.leader) return;
   if (own == 0 && task.size > 1) steps.send(order.rank(1), 0, data);
   halves.for_followers([&](uint32_t rank, uint32_t) { steps.send(order.rank(rank), 0, data); });
+}
+
+Need need_broadcast_linear(const Task &) {
+  return {.rounds = 1};
+}
+
+// The root tells each.
+void fill_broadcast_linear(const Task &task, uint32_t, Round &round) {
+  Steps steps(task, round);
+  const Relative order{task.size, task.root};
+  const Slice data{Place::kResult, 0, task.bytes()};
+  if (task.rank != task.root) return steps.receive(task.root, 0, data);
+  for (uint32_t i = 1; i < task.size; ++i) steps.send(order.rank(i), 0, data);
 }
 
 Need need_broadcast_binomial(const Task &) {

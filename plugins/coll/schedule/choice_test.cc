@@ -34,6 +34,9 @@ TEST(CollChoice, ThereIsAnAlgorithmForEverySizeAndGroup) {
     EXPECT_EQ(chosen(choice, FI_ALLREDUCE, (32 << 10) + 1, 32, placement),
               Algorithm::kRabenseifner);
   }
+  EXPECT_EQ(chosen(choice, FI_BROADCAST, 1024, 8, Placement::kCrowd), Algorithm::kLinear);
+  EXPECT_EQ(chosen(choice, FI_BROADCAST, 1024, 8, Placement::kHost), Algorithm::kBinomial);
+  EXPECT_EQ(chosen(choice, FI_BROADCAST, 1 << 30, 64, Placement::kCrowd), Algorithm::kLeaders);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 1 << 20, 8, Placement::kCrowd), Algorithm::kLeaders);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 2 << 20, 8, Placement::kCrowd), Algorithm::kRabenseifner);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 1 << 20, 17, Placement::kCrowd), Algorithm::kRabenseifner);

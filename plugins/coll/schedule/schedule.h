@@ -41,6 +41,7 @@ namespace weft::coll {
 enum class Algorithm : uint8_t {
   kDissemination,
   kLeaders,
+  kLinear,
   kBinomial,
   kPipeline,
   kScatterAllgather,
