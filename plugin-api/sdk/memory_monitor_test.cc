@@ -15,6 +15,7 @@
 #include <cstdlib>
 
 #include "plugin-api/sdk/mappings.h"
+#include "plugin-api/sdk/test_child.h"
 #include "plugin-api/sdk/test_engine.h"
 #include "plugin-api/sdk/test_region_cache.h"
 
@@ -207,12 +208,9 @@ TEST(MemoryMonitor, MemoryThatIsDroppedIsNotWatched) {
 
 // ---- without permission
 
-// In a child process: what open() says where the kernel refuses the call.
+// What open() says where the kernel refuses the call.
 std::string refusal(int error) {
-  int channel[2];
-  if (pipe(channel) != 0) return "no pipe";
-  const pid_t child = fork();
-  if (child == 0) {
+  return in_child([error]() -> std::string {
     const sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 0, 1),
@@ -220,21 +218,12 @@ std::string refusal(int error) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     const sock_fprog program{.len = 4, .filter = const_cast<sock_filter *>(code)};
-    std::string text = "no filter";
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0) {
-      const auto opened = MemoryMonitor::open();
-      text = opened ? "opened" : std::to_string(opened.error().code) + " " + opened.error().text;
-    }
-    (void)!write(channel[1], text.data(), text.size());
-    _exit(0);
-  }
-  close(channel[1]);
-  char text[512];
-  const ssize_t got = read(channel[0], text, sizeof text);
-  close(channel[0]);
-  waitpid(child, nullptr, 0);
-  return {text, size_t(std::max<ssize_t>(got, 0))};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+      return "no filter";
+    const auto opened = MemoryMonitor::open();
+    return opened ? "opened" : std::to_string(opened.error().code) + " " + opened.error().text;
+  });
 }
 
 TEST(MemoryMonitor, SaysWhyItMayNot) {

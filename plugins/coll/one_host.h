@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// OneHost: whether the members of a group are all on this host, which may have many addresses; and
-// the CPUs of this process.
+// OneHost: whether the members of a group are all on this host, which may have many addresses.
+// own_cpus(): its CPUs that this member may use.
 //
 // Example:
 //    inline bool are_here(const sdk::Address &own, const std::vector<sdk::Address> &members) {
@@ -9,7 +9,8 @@
 //    }
 //
 // Containers with networks of their own are hosts. A member that cannot ask its system may come to
-// another answer than the others: what counts is what all of them say when they join (group/group.h).
+// another answer than the others: what counts is what all of them say when they join
+// (group/group.h).
 #ifndef WEFT_PLUGINS_COLL_ONE_HOST_H
 #define WEFT_PLUGINS_COLL_ONE_HOST_H
 
@@ -36,7 +37,7 @@ class OneHost {
   std::optional<std::set<std::string>> addresses_;
 };
 
-// That the calling thread may use.
+// Those of the calling thread (sched_getaffinity(2)).
 Cpus own_cpus();
 
 }  // namespace weft::coll

@@ -20,9 +20,10 @@ namespace weft::coll {
 
 namespace parameters {
 inline constexpr weft_param kAll[] = {
-    sdk::list_param("algorithms", nullptr,
-                    "algorithms that come before those of the table, each as "
-                    "COLLECTIVE[:BYTES[:MEMBERS[:WHERE]]]=ALGORITHM; must be the same at all members"),
+    sdk::list_param(
+        "algorithms", nullptr,
+        "algorithms that come before those of the table, each as "
+        "COLLECTIVE[:BYTES[:MEMBERS[:WHERE]]]=ALGORITHM; must be the same at all members"),
     sdk::int_param("probe_ms", "500",
                    "milliseconds without news, after which a member asks those that it waits for "
                    "whether they are there",

@@ -11,13 +11,13 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
+
+#include "plugin-api/sdk/test_child.h"
 
 namespace weft::tcp {
 namespace {
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Connection, testing::Values(AF_INET, AF_INET6
 
 // ---- where the kernel's default paces ----
 
-// Of this process, which needs no permission for its network.
+// A network of this process alone, for which it needs no permission.
 bool enter_network_whose_default_is(const char *algorithm) {
   if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
   const int fd = open("/proc/sys/net/ipv4/tcp_congestion_control", O_WRONLY | O_CLOEXEC);
@@ -128,30 +128,17 @@ std::string congestion_between(const char *from, const char *to, const Settings 
   return all;
 }
 
-// A line for each.
+// A line for each pair of addresses. Empty: there is no such network.
 std::string congestion_by_default(const char *algorithm, const char *local) {
-  int channel[2];
-  EXPECT_EQ(pipe(channel), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    std::string text;
-    if (enter_network_whose_default_is(algorithm)) {
-      Settings settings;
-      settings.local_congestion = local;
-      text = congestion_between("127.0.0.1", "127.0.0.1", settings) + '\n' +
-             congestion_between("192.0.2.1", "192.0.2.1", settings) + '\n' +
-             congestion_between("192.0.2.1", "192.0.2.2", settings) + '\n' +
-             congestion_between("127.0.0.1", "127.0.0.1", Settings{});
-    }
-    (void)!write(channel[1], text.data(), text.size());
-    _exit(0);
-  }
-  close(channel[1]);
-  char text[512];
-  const ssize_t got = read(channel[0], text, sizeof text);
-  close(channel[0]);
-  waitpid(child, nullptr, 0);
-  return {text, size_t(std::max<ssize_t>(got, 0))};
+  return sdk::in_child([=]() -> std::string {
+    if (!enter_network_whose_default_is(algorithm)) return {};
+    Settings settings;
+    settings.local_congestion = local;
+    return congestion_between("127.0.0.1", "127.0.0.1", settings) + '\n' +
+           congestion_between("192.0.2.1", "192.0.2.1", settings) + '\n' +
+           congestion_between("192.0.2.1", "192.0.2.2", settings) + '\n' +
+           congestion_between("127.0.0.1", "127.0.0.1", Settings{});
+  });
 }
 
 // What has once been paced is paced for ever.

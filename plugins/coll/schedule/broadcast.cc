@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Barrier by way of two leaders, or by dissemination. Broadcast by two leaders, by a binomial tree, or
-// by the root alone; of long data along a chain in pieces, or by a scatter and an allgather in a ring.
+// Barrier by way of two leaders, or by dissemination. Broadcast by two leaders, by a binomial tree,
+// or by the root alone; of long data along a chain in pieces, or by a scatter and an allgather in a
+// ring.
 #include "plugins/coll/schedule/parts.h"
 #include "plugins/coll/schedule/tree.h"
 

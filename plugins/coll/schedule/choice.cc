@@ -51,16 +51,15 @@ Choice::Choice()
           // Two leaders need the fewest messages: that counts in a crowd. Elsewhere it counts that
           // each of them has half of all messages to send or to receive. For an allreduce they need
           // memory for the operands of all. A broadcast of little data in a crowd is faster without
-          // them, too: nobody waits for the turn of another one than the root.
+          // them: then each member waits for the root's turn only.
           {FI_BARRIER, Algorithm::kDissemination, kAny, 2},
           {FI_BARRIER, Algorithm::kLeaders, kAny, 8},
           {FI_BARRIER, Algorithm::kLeaders, kAny, 64, Placement::kCrowd},
           {FI_BARRIER, Algorithm::kDissemination},
           {FI_BROADCAST, Algorithm::kLinear, kKibi, 8, Placement::kCrowd},
-          {FI_BROADCAST, Algorithm::kLeaders, 2 * kKibi, 4},
+          {FI_BROADCAST, Algorithm::kLeaders, 16 * kKibi, 4},
           {FI_BROADCAST, Algorithm::kBinomial, 2 * kKibi},
           {FI_BROADCAST, Algorithm::kLeaders, kAny, 64, Placement::kCrowd},
-          {FI_BROADCAST, Algorithm::kLeaders, 16 * kKibi, 4},
           {FI_BROADCAST, Algorithm::kBinomial, kAny, 2},
           {FI_BROADCAST, Algorithm::kLeaders, 256 * kKibi, 4, Placement::kHost},
           {FI_BROADCAST, Algorithm::kBinomial, kKibi * kKibi, 8},

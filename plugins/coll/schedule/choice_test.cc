@@ -27,7 +27,8 @@ TEST(CollChoice, ThereIsAnAlgorithmForEverySizeAndGroup) {
   for (int coll = FI_BARRIER; coll <= FI_GATHER; ++coll)
     for (uint64_t bytes = 0; bytes < 1u << 30; bytes = 2 * bytes + 1)
       for (const uint32_t members : {1u, 2u, 3u, 8u, 9u, 64u, 65u, 300u, 65536u})
-        chosen(choice, static_cast<fi_collective_op>(coll), bytes, members);
+        for (const Placement placement : {Placement::kHosts, Placement::kHost, Placement::kCrowd})
+          chosen(choice, static_cast<fi_collective_op>(coll), bytes, members, placement);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 1 << 20, 2), Algorithm::kRecursiveDoubling);
   for (const Placement placement : {Placement::kHosts, Placement::kHost}) {
     EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 32 << 10, 32, placement), Algorithm::kRecursiveDoubling);

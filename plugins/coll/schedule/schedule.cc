@@ -99,8 +99,9 @@ std::optional<fi_collective_op> collective_named(std::string_view name) {
   return found->coll;
 }
 
-// Each member has log2(members) messages to send and to receive where none leads, and they share the
-// CPUs; a leader has half as many as there are members, alone. So up to twice that logarithm.
+// Without leaders each member sends and receives log2(members) messages, and all share the CPUs. A
+// leader sends or receives half as many as there are members, on its own CPU. So leaders are faster
+// on fewer than 2 log2(members) CPUs.
 Placement placement_on(uint64_t cpus, uint32_t members) {
   const bool are_few = cpus < 32 && (uint64_t{1} << cpus) < uint64_t{members} * members;
   return cpus < members && are_few ? Placement::kCrowd : Placement::kHost;
