@@ -10,7 +10,8 @@
 //       work.Check();
 //     }
 //
-// The root of the broadcasts goes around, so none of them runs ahead of those that receive.
+// The root of the broadcasts goes around, so none of them runs ahead of those that receive; or it is
+// rank 0 always (broadcast_one_root).
 #ifndef WEFT_BENCH_COLLECTIVE_WORK_H_
 #define WEFT_BENCH_COLLECTIVE_WORK_H_
 
@@ -27,10 +28,11 @@
 
 namespace weft::bench {
 
-enum class Collective { kBarrier, kBroadcast, kAllreduce, kAlltoall };
+enum class Collective { kBarrier, kBroadcast, kBroadcastOneRoot, kAllreduce, kAlltoall };
 
 inline const std::vector<std::string> &CollectiveNames() {
-  static const std::vector<std::string> names = {"barrier", "broadcast", "allreduce", "alltoall"};
+  static const std::vector<std::string> names = {"barrier", "broadcast", "broadcast_one_root",
+                                                 "allreduce", "alltoall"};
   return names;
 }
 
@@ -89,8 +91,7 @@ class CollectiveWork {
     what_ = what;
     count_ = Doubles(bytes);
     for (size_t i = 0; i < all(); ++i) operand_[i] = Given(rank_, i);
-    for (size_t i = 0; i < all(); ++i)
-      result_[i] = what == Collective::kBroadcast && rank_ == 0 ? Given(0, i) : -1;
+    for (size_t i = 0; i < all(); ++i) result_[i] = IsBroadcast() && rank_ == 0 ? Given(0, i) : -1;
   }
   void Check() const {
     for (size_t i = 0; what_ != Collective::kBarrier && i < all(); ++i)
@@ -100,12 +101,17 @@ class CollectiveWork {
   double *operand() { return operand_.data(); }
   double *result() { return result_.data(); }
   size_t count() const { return count_; }  // doubles, of one slice for alltoall
-  uint32_t root(uint64_t iteration) const { return static_cast<uint32_t>(iteration % ranks_); }
+  uint32_t root(uint64_t iteration) const {
+    return what_ == Collective::kBroadcastOneRoot ? 0 : static_cast<uint32_t>(iteration % ranks_);
+  }
 
  private:
   static size_t Doubles(size_t bytes) { return (bytes + 7) / 8; }
   static double Given(uint32_t rank, size_t i) {
     return static_cast<double>(rank * 1000 + i % 1000);
+  }
+  bool IsBroadcast() const {
+    return what_ == Collective::kBroadcast || what_ == Collective::kBroadcastOneRoot;
   }
   size_t all() const { return what_ == Collective::kAlltoall ? count_ * ranks_ : count_; }
   double Wanted(size_t i) const {

@@ -107,6 +107,7 @@ class Rank {
       case Collective::kBarrier:
         return fi_barrier(ep, address_, &context_);
       case Collective::kBroadcast:
+      case Collective::kBroadcastOneRoot:
         return fi_broadcast(ep, work_.result(), work_.count(), nullptr, address_,
                             members_[work_.root(iteration)], FI_DOUBLE, 0, &context_);
       case Collective::kAllreduce:

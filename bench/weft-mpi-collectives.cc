@@ -85,6 +85,7 @@ class Rank {
         MPI_Barrier(MPI_COMM_WORLD);
         return;
       case Collective::kBroadcast:
+      case Collective::kBroadcastOneRoot:
         MPI_Bcast(work_.result(), count, MPI_DOUBLE, static_cast<int>(work_.root(iteration)),
                   MPI_COMM_WORLD);
         return;

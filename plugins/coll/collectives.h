@@ -123,6 +123,7 @@ class Collectives final : private Carrier, private sdk::Handler {
   void look();
   void report(const Noted &noted);
   void report_join(CollectiveGroup &group, const Ended &one);
+  uint64_t now() const;  // of operations
   void arm(uint64_t now);
 
   Endpoint &endpoint_;

@@ -136,12 +136,11 @@ void Collectives::open_packets() {
 }
 
 void Collectives::on_done(Wire &wire, int err, size_t length) {
-  const uint64_t now = sdk::now_ns();
   switch (wire.kind) {
     case Wire::kFlight: {
       Flight &flight = *wire.flight;
       give(wire);
-      return flight.operation->group->on_done(now, flight, failure_of(err), length);
+      return flight.operation->group->on_done(now(), flight, failure_of(err), length);
     }
     case Wire::kPacketIn:
       return on_packet(wire, err, length);

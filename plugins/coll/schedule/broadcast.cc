@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Barrier by way of two leaders, or by dissemination. Broadcast by two leaders, by a binomial tree,
-// or by the root alone; of long data along a chain in pieces, or by a scatter and an allgather in a
-// ring.
+// by recursive doubling, or by the root alone; of long data along a chain in pieces, or by a scatter
+// and an allgather in a ring.
 #include "plugins/coll/schedule/parts.h"
 #include "plugins/coll/schedule/tree.h"
 
@@ -72,6 +72,26 @@ void fill_broadcast_linear(const Task &task, uint32_t, Round &round) {
   const Slice data{Place::kResult, 0, task.bytes()};
   if (task.rank != task.root) return steps.receive(task.root, 0, data);
   for (uint32_t i = 1; i < task.size; ++i) steps.send(order.rank(i), 0, data);
+}
+
+Need need_broadcast_doubling(const Task &) {
+  return {.rounds = 2};
+}
+
+// The root tells the next member, these two the next two, and so on. Where members are on two CPUs by
+// their ranks, one message goes from one CPU to the other: all others are between ranks that are an
+// even number apart.
+void fill_broadcast_doubling(const Task &task, uint32_t index, Round &round) {
+  Steps steps(task, round);
+  const Relative order{task.size, task.root};
+  const uint32_t own = order.of(task.rank);
+  const Slice data{Place::kResult, 0, task.bytes()};
+  if (index == 0) {
+    if (own != 0) steps.receive(order.rank(own - std::bit_floor(own)), 0, data);
+  } else {
+    for (uint32_t i = std::bit_ceil(own + 1); i < task.size - own; i *= 2)
+      steps.send(order.rank(own + i), 0, data);
+  }
 }
 
 Need need_broadcast_binomial(const Task &) {

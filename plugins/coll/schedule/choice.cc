@@ -48,21 +48,20 @@ std::string names_of_algorithms(fi_collective_op coll) {
 
 Choice::Choice()
     : rules_{
-          // Two leaders need the fewest messages: that counts in a crowd. Elsewhere it counts that
-          // each of them has half of all messages to send or to receive. For an allreduce they need
-          // memory for the operands of all. A broadcast of little data in a crowd is faster without
-          // them: then each member waits for the root's turn only.
+          // Members in a crowd take turns: there it counts how many messages there are, and how few
+          // of them go from one CPU to another. Two leaders need the fewest of both, but one has
+          // to end before the other. On a host with a CPU for each it counts that each of them
+          // has half of all messages to send or to receive. For an allreduce they need memory for
+          // the operands of all.
           {FI_BARRIER, Algorithm::kDissemination, kAny, 2},
           {FI_BARRIER, Algorithm::kLeaders, kAny, 8},
           {FI_BARRIER, Algorithm::kLeaders, kAny, 64, Placement::kCrowd},
           {FI_BARRIER, Algorithm::kDissemination},
-          {FI_BROADCAST, Algorithm::kLinear, kKibi, 8, Placement::kCrowd},
-          {FI_BROADCAST, Algorithm::kLeaders, 16 * kKibi, 4},
-          {FI_BROADCAST, Algorithm::kBinomial, 2 * kKibi},
+          {FI_BROADCAST, Algorithm::kRecursiveDoubling, 64 * kKibi, 64, Placement::kCrowd},
           {FI_BROADCAST, Algorithm::kLeaders, kAny, 64, Placement::kCrowd},
-          {FI_BROADCAST, Algorithm::kBinomial, kAny, 2},
-          {FI_BROADCAST, Algorithm::kLeaders, 256 * kKibi, 4, Placement::kHost},
+          {FI_BROADCAST, Algorithm::kRecursiveDoubling, kKibi * kKibi, 8, Placement::kHost},
           {FI_BROADCAST, Algorithm::kBinomial, kKibi * kKibi, 8},
+          {FI_BROADCAST, Algorithm::kBinomial, kAny, 2},
           {FI_BROADCAST, Algorithm::kPipeline, kAny, 8},
           {FI_BROADCAST, Algorithm::kBinomial, 128 * kKibi},
           {FI_BROADCAST, Algorithm::kPipeline, kAny, 32, Placement::kHost},

@@ -35,8 +35,10 @@ TEST(CollChoice, ThereIsAnAlgorithmForEverySizeAndGroup) {
     EXPECT_EQ(chosen(choice, FI_ALLREDUCE, (32 << 10) + 1, 32, placement),
               Algorithm::kRabenseifner);
   }
-  EXPECT_EQ(chosen(choice, FI_BROADCAST, 1024, 8, Placement::kCrowd), Algorithm::kLinear);
-  EXPECT_EQ(chosen(choice, FI_BROADCAST, 1024, 8, Placement::kHost), Algorithm::kBinomial);
+  EXPECT_EQ(chosen(choice, FI_BROADCAST, 64 << 10, 64, Placement::kCrowd),
+            Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(choice, FI_BROADCAST, 1024, 8, Placement::kHost), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(choice, FI_BROADCAST, 1024, 8, Placement::kHosts), Algorithm::kBinomial);
   EXPECT_EQ(chosen(choice, FI_BROADCAST, 1 << 30, 64, Placement::kCrowd), Algorithm::kLeaders);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 1 << 20, 8, Placement::kCrowd), Algorithm::kLeaders);
   EXPECT_EQ(chosen(choice, FI_ALLREDUCE, 2 << 20, 8, Placement::kCrowd), Algorithm::kRabenseifner);

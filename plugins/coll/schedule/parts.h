@@ -174,6 +174,8 @@ Need need_broadcast_leaders(const Task &task);
 void fill_broadcast_leaders(const Task &task, uint32_t index, Round &round);
 Need need_broadcast_linear(const Task &task);
 void fill_broadcast_linear(const Task &task, uint32_t index, Round &round);
+Need need_broadcast_doubling(const Task &task);
+void fill_broadcast_doubling(const Task &task, uint32_t index, Round &round);
 Need need_broadcast_pipeline(const Task &task);
 void fill_broadcast_pipeline(const Task &task, uint32_t index, Round &round);
 Need need_broadcast_binomial(const Task &task);

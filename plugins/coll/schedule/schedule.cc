@@ -16,6 +16,7 @@ constexpr Row kRows[] = {
     {FI_BROADCAST, Algorithm::kLeaders, need_broadcast_leaders, fill_broadcast_leaders},
     {FI_BROADCAST, Algorithm::kBinomial, need_broadcast_binomial, fill_broadcast_binomial},
     {FI_BROADCAST, Algorithm::kLinear, need_broadcast_linear, fill_broadcast_linear},
+    {FI_BROADCAST, Algorithm::kRecursiveDoubling, need_broadcast_doubling, fill_broadcast_doubling},
     {FI_BROADCAST, Algorithm::kPipeline, need_broadcast_pipeline, fill_broadcast_pipeline},
     {FI_BROADCAST, Algorithm::kScatterAllgather, need_broadcast_long, fill_broadcast_long},
     {FI_ALLREDUCE, Algorithm::kLeaders, need_allreduce_leaders, fill_allreduce_leaders},
