@@ -216,8 +216,10 @@ void Lower::read_event_failure() {
   const int err = entry.err != 0 ? entry.err : FI_ECONNREFUSED;
   const bool hung_up = (err == FI_ECONNREFUSED || err == FI_ECONNRESET) && size == 0 &&
                        entry.prov_errno == FI_ECONNRESET;
+  // Connections of software iWARP are TCP's, but their ports are chosen without a look at TCP's.
+  const bool has_port_in_use = err == FI_EADDRINUSE;
   upper_.core().on_refused(*link->owner, err, {static_cast<const uint8_t *>(entry.err_data), size},
-                           hung_up);
+                           hung_up || has_port_in_use);
 }
 
 // Ends links whose peer hung up, after their data: packets may still be in the stream, because

@@ -93,6 +93,16 @@ TEST(RxmOverVerbsFailures, AConnectionThatBreaksIsMadeAgain) {
   }
 }
 
+// Software iWARP: the port that the device chose for a connection is one of TCP's already.
+TEST(RxmOverVerbsFailures, APortInUseIsNotTheApplicationsProblem) {
+  Peer a, b;
+  const uint64_t connections = network().calls("rdma_connect");
+  for (const uint64_t at : {1, 2})
+    network().fail({.call = "rdma_connect", .error = EADDRINUSE, .at = at});
+  exchange(a, b, a.insert(b), 1000, 1, /*patient=*/true);
+  EXPECT_EQ(network().calls("rdma_connect"), connections + 3);
+}
+
 // ---- memory that cannot be registered ----
 
 // The sender's memory, or the receiver's: that operation fails, and the connection goes on.

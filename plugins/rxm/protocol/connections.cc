@@ -350,14 +350,14 @@ void Core::establish(Connection &c) {
   if (!flush(c)) block(c);
 }
 
-void Core::on_refused(Connection &c, int err, std::span<const uint8_t> data, bool hung_up) {
+void Core::on_refused(Connection &c, int err, std::span<const uint8_t> data, bool passes) {
   const bool parting = c.asked_ || c.agreed_;
-  if (c.state_ != State::kConnecting && (!hung_up || parting || c.state_ != State::kAccepting))
+  if (c.state_ != State::kConnecting && (!passes || parting || c.state_ != State::kAccepting))
     return on_closed(c, err);
   // `later`: the refusal is not final. Another connection is on its way, or the peer was too busy.
   // A rival does not retry, because it has its answer. Nor does a connection on which messages are
   // arriving already: they end with it.
-  const bool later = hung_up || parse_reject(data) == RejectReason::kAlready;
+  const bool later = passes || parse_reject(data) == RejectReason::kAlready;
   const bool receives = c.unfinished_.first != nullptr || c.messages_.first != nullptr;
   if (later && c.rival_ == nullptr && !receives) {
     c.disputed_ = false;

@@ -152,11 +152,11 @@ class Core {
   void on_request(Request &request, const sdk::Address &from, const sdk::Address &to,
                   std::span<const uint8_t> data);
   void on_connected(Connection &connection, std::span<const uint8_t> data);
-  // The request was refused or failed; `data`: the peer's private data. `hung_up`: a process
-  // listens there, but it closed the connection without an answer; the core tries again until
-  // connect_timeout_ns is over.
+  // The request was refused or failed; `data`: the peer's private data. `passes`: the next try may
+  // fare better (a process listens there, but it closed the connection without an answer), and the
+  // core tries again until connect_timeout_ns is over.
   void on_refused(Connection &connection, int err, std::span<const uint8_t> data,
-                  bool hung_up = false);
+                  bool passes = false);
   void on_closed(Connection &connection, int err);
   Connection *find(uint32_t slot) const { return slot < slots_.size() ? slots_[slot] : nullptr; }
   // The source that messages of this connection have in the receiver: an index of the address

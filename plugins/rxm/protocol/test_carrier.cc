@@ -272,7 +272,7 @@ void Node::arrive(Link &link, const sdk::Address &peer, const std::vector<uint8_
   }
   if (world_.chance(world_.crowd)) {
     if (std::exchange(link.open, false))
-      core_->on_refused(*link.owner, FI_ECONNRESET, {}, /*hung_up=*/true);
+      core_->on_refused(*link.owner, FI_ECONNRESET, {}, /*passes=*/true);
     return;
   }
   Request request{it->second, &link, false};

@@ -76,8 +76,8 @@ void Attacker::answer_call() {
   const RejectBytes bytes = encode(static_cast<RejectReason>(how % 8 - 5));
   call->news.push_back([call, bytes] {
     call->open = false;
-    const bool hung_up = parse_reject(bytes) == RejectReason::kUnspecified;
-    call->side->core().on_refused(*call->owner, FI_ECONNREFUSED, bytes, hung_up);
+    const bool passes = parse_reject(bytes) == RejectReason::kUnspecified;
+    call->side->core().on_refused(*call->owner, FI_ECONNREFUSED, bytes, passes);
   });
 }
 
