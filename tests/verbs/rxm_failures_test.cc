@@ -99,7 +99,7 @@ TEST(RxmOverVerbsFailures, APortInUseIsNotTheApplicationsProblem) {
   const uint64_t connections = network().calls("rdma_connect");
   for (const uint64_t at : {1, 2})
     network().fail({.call = "rdma_connect", .error = EADDRINUSE, .at = at});
-  exchange(a, b, a.insert(b), 1000, 1, /*patient=*/true);
+  exchange(a, b, a.insert(b), 1000, 1);
   EXPECT_EQ(network().calls("rdma_connect"), connections + 3);
 }
 
