@@ -61,7 +61,8 @@ inline constexpr weft_param kAll[] = {
         0, 1 << 24),
     sdk::int_param("connect_timeout_ms", "30000",
                    "milliseconds for which connecting is retried, while the peer answers that it "
-                   "connects to us, or hangs up without an answer",
+                   "connects to us, or hangs up without an answer, or while the port that the "
+                   "provider beneath has chosen is in use",
                    1, 86400000),
     sdk::int_param("close_linger_ms", "1000",
                    "milliseconds that fi_close waits for operations whose connection is being made",

@@ -48,11 +48,11 @@ std::string names_of_algorithms(fi_collective_op coll) {
 
 Choice::Choice()
     : rules_{
-          // Members in a crowd take turns: there it counts how many messages there are, and how few
-          // of them go from one CPU to another. Two leaders need the fewest of both, but one has
-          // to end before the other. On a host with a CPU for each it counts that each of them
-          // has half of all messages to send or to receive. For an allreduce they need memory for
-          // the operands of all.
+          // In a crowd members take turns. There it counts how many messages there are, and how few
+          // of them go from one CPU to another: two leaders need the fewest of both, and so does a
+          // broadcast by recursive doubling. Elsewhere each leader has half of all messages to send
+          // or to receive, one after the other. For an allreduce leaders need memory for the
+          // operands of all.
           {FI_BARRIER, Algorithm::kDissemination, kAny, 2},
           {FI_BARRIER, Algorithm::kLeaders, kAny, 8},
           {FI_BARRIER, Algorithm::kLeaders, kAny, 64, Placement::kCrowd},
