@@ -75,11 +75,11 @@ void Core::on_deadline() {
     if (c->first_ == nullptr) {  // no operation needs it any more
       note_unused(*c);
     } else if (now - c->started_at_ >= settings_.connect_timeout_ns) {
-      char text[200];
+      char text[300];
       std::snprintf(
           text, sizeof text,
-          "no connection to %s: it postponed the connection or hung up, %u times within %llu ms "
-          "(ofi_rxm connect_timeout_ms)",
+          "no connection to %s: it postponed the connection or hung up, or the port for it was in "
+          "use here, %u times within %llu ms (ofi_rxm connect_timeout_ms)",
           c->address_.to_string().c_str(), c->attempts_,
           (unsigned long long)(settings_.connect_timeout_ns / 1'000'000u));
       counters_.timeouts.add_alone();

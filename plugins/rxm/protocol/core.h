@@ -153,8 +153,9 @@ class Core {
                   std::span<const uint8_t> data);
   void on_connected(Connection &connection, std::span<const uint8_t> data);
   // The request was refused or failed; `data`: the peer's private data. `passes`: the next try may
-  // fare better (a process listens there, but it closed the connection without an answer), and the
-  // core tries again until connect_timeout_ns is over.
+  // fare better (a process listens there, but it closed the connection without an answer; or the
+  // port for the connection is in use here), and the core tries again until connect_timeout_ns is
+  // over.
   void on_refused(Connection &connection, int err, std::span<const uint8_t> data,
                   bool passes = false);
   void on_closed(Connection &connection, int err);
