@@ -86,7 +86,8 @@ Result<void> Endpoint::begin() {
                          .descriptors = domain().inner_modes().local_memory,
                          .hmem = domain().hmem(),
                          .place = context_place(),
-                         .only_transmits = only_transmits()});
+                         .only_transmits = only_transmits(),
+                         .bare = lower_.carries_bare()});
   core_->set_own_address(local_);
   part_.emplace(domain().fabric().stats(), core_->counters());
   return {};

@@ -124,7 +124,7 @@ iovec Flights::injected(const iovec *iov, size_t count) {
 }
 
 ssize_t Flights::send(Calls &calls, fid_ep *ep, const iovec *iov, void *const *desc, size_t count,
-                      uint64_t flags, Token *token) {
+                      uint32_t data, uint64_t flags, Token *token) {
   bool injects = (flags & FI_INJECT) != 0;
   bool stages = modes_.local_memory && !injects;
   iovec one;
@@ -137,7 +137,7 @@ ssize_t Flights::send(Calls &calls, fid_ep *ep, const iovec *iov, void *const *d
     iov = &one;
     count = 1;
   }
-  fi_msg msg{.msg_iov = iov, .iov_count = count};
+  fi_msg msg{.msg_iov = iov, .iov_count = count, .data = data};
   if (token == nullptr && injects) return fi_sendmsg(ep, &msg, flags);
   Flight *f = take(calls, token);
   if (f == nullptr) return -FI_EAGAIN;

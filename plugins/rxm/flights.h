@@ -7,7 +7,7 @@
 //    // Lower does this if InnerModes::of_calls() holds; other providers get the vectors as they are.
 //    inline ssize_t send(Flights &flights, Flights::Calls &of_link, fid_ep *ep,
 //                        const iovec &packet, Token *token) {
-//      return flights.send(of_link, ep, &packet, nullptr, 1, FI_COMPLETION, token);
+//      return flights.send(of_link, ep, &packet, nullptr, 1, 0, FI_COMPLETION, token);
 //    }
 //    inline Token *completed(Flights &flights, void *op_context) {
 //      return flights.land(op_context);  // of a completion or of an error entry
@@ -57,7 +57,7 @@ class Flights {
   // With `token` null nothing is told: the call must have FI_INJECT. What is longer than the
   // provider injects is copied instead: a credit packet must leave whatever that limit is.
   ssize_t send(Calls &calls, fid_ep *ep, const iovec *iov, void *const *desc, size_t count,
-               uint64_t flags, Token *token);
+               uint32_t data, uint64_t flags, Token *token);
   // fi_readmsg or fi_writemsg. `msg` has no descriptors and no context. -FI_EAGAIN, before anything
   // is registered, while the link has as many calls in flight as the provider queues.
   ssize_t access(Calls &calls, fid_ep *ep, bool write, fi_msg_rma msg, void *const *desc,

@@ -18,6 +18,7 @@ constexpr int kBatches = 8;    // per progress call
 constexpr size_t kPosted = 64, kLeastPosted = 4;
 // A stream waits for a receive, but a device asks its peer to repeat, which takes a timer.
 constexpr size_t kPostedToDevice = 128;
+constexpr size_t kMostMissing = 16;   // of these, until a poll that finds nothing
 constexpr unsigned kEventEvery = 64;  // polls between reads of events, if none is expected
 
 fid_mr *region_of(Registration &registration) {
@@ -53,6 +54,10 @@ Result<void> Lower::open(const sdk::Address &local, sdk::Cntr *remote_write,
   receive_count_ = shares_ ? uint32_t(count) : own_receives_;
   // Entries of a device's queue take memory whether they are used or not.
   if (modes_.local_memory) tx_size_ = std::min(inner.tx_attr->size, kDeviceSends);
+  void *ops = nullptr;
+  carries_bare_ =
+      inner.domain_attr->cq_data_size >= kBareDataSize &&
+      (!shares_ || fi_open_ops(&domain_.inner()->fid, WEFT_CARRIER_OPS, 0, &ops, nullptr) == 0);
   flights_.open(modes_, packet_size(), *inner.tx_attr,
                 tx_size_ != 0 ? tx_size_ : inner.tx_attr->size);
   WEFT_CHECK(open_objects());
@@ -68,6 +73,7 @@ Result<void> Lower::open(const sdk::Address &local, sdk::Cntr *remote_write,
     if (const int rc = make_places(pool_, places_, memory_.get(), region_); rc != 0)
       return fail(-rc, "the inner provider does not register %zu bytes of receive buffers",
                   count * packet_size());
+    fill_below_ = most_posted_ - std::min(kMostMissing, most_posted_ / 4);
     fill();
   }
   return listen(local);
@@ -198,10 +204,11 @@ void Lower::wait(uint64_t end_ns) {
 
 // ---- data ----
 
-ssize_t Lower::send(Link &link, const iovec *iov, void *const *desc, size_t count, uint64_t flags,
-                    Token *token) {
-  if (modes_.of_calls()) return flights_.send(link.calls, link.ep, iov, desc, count, flags, token);
-  const fi_msg msg{.msg_iov = iov, .iov_count = count, .context = token};
+ssize_t Lower::send(Link &link, const iovec *iov, void *const *desc, size_t count, uint32_t data,
+                    uint64_t flags, Token *token) {
+  if (modes_.of_calls())
+    return flights_.send(link.calls, link.ep, iov, desc, count, data, flags, token);
+  const fi_msg msg{.msg_iov = iov, .iov_count = count, .context = token, .data = data};
   return fi_sendmsg(link.ep, &msg, flags);
 }
 
@@ -273,7 +280,7 @@ void Lower::fill() {
 void Lower::release(Buffer &buffer) {
   if (buffer.link == nullptr) {
     free_.push_back(&buffer);
-    return fill();
+    return fill_soon();
   }
   Connection *owner = buffer.link->owner;
   if (owner == nullptr || post(buffer) != 0) return;
@@ -358,6 +365,7 @@ int Lower::wait_fds(std::vector<int> &fds) {
 
 bool Lower::may_wait() {
   polls_ = kEventEvery - 1;  // after a wait, read the event queue as well
+  fill();
   if (cq_wait_.changed() || eq_wait_.changed()) domain_.engine().rewatch(*this);
   if (upper_.is_full()) return true;
   if (!closing_.empty()) return false;  // until their calls have come back
@@ -387,6 +395,7 @@ bool Lower::read_completions() {
       continue;
     }
     if (n <= 0) {
+      if (posted_ < most_posted_) fill();
       if (!closing_.empty()) bury();
       return true;
     }
@@ -454,7 +463,7 @@ void Lower::received(Buffer &buffer, const fi_cq_tagged_entry &entry, fi_addr_t 
   } else if (source != FI_ADDR_NOTAVAIL) {
     const Link *link = link_at(source);
     if (link != nullptr) connection = link->owner;
-  } else if (bytes.size() >= kHeaderSize) {
+  } else if (bytes.size() >= kHeaderSize && !(entry.flags & FI_REMOTE_CQ_DATA)) {
     // The sender repeats the slot that we sent while connecting.
     WireHeader header;
     std::memcpy(&header, bytes.data(), sizeof header);
@@ -464,11 +473,13 @@ void Lower::received(Buffer &buffer, const fi_cq_tagged_entry &entry, fi_addr_t 
   if (connection != nullptr && entry.flags & FI_TAGGED) {
     kept = core.on_short_message(*connection, bytes, entry.flags & FI_REMOTE_CQ_DATA, entry.data,
                                  entry.tag, buffer);
+  } else if (connection != nullptr && entry.flags & FI_REMOTE_CQ_DATA) {
+    kept = core.on_bare_message(*connection, bytes, uint32_t(entry.data), buffer);
   } else if (connection != nullptr) {
     kept = core.on_packet(*connection, bytes, buffer);
   }
   if (!kept) return release(buffer);
-  if (buffer.link == nullptr) fill();  // post a buffer of the reserve instead
+  if (buffer.link == nullptr) fill_soon();  // post a buffer of the reserve instead
 }
 
 }  // namespace weft::rxm

@@ -98,6 +98,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   size_t inject_limit() const { return inject_limit_; }
   size_t iov_limit() const { return iov_limit_; }
   bool shares_receives() const { return shares_; }
+  // Whether messages can have remote data, and completions say from which connection they are.
+  bool carries_bare() const { return carries_bare_; }
   uint32_t receive_count() const { return receive_count_; }
   // Whether fi_close of the connections would lose what was injected.
   bool has_injected() { return flights_.has_injected(); }
@@ -112,8 +114,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
                int &err) override;
   void reject(Request &request, std::span<const uint8_t> data) override;
   void close(Link &link, bool idle) override;
-  ssize_t send(Link &link, const iovec *iov, void *const *desc, size_t count, uint64_t flags,
-               Token *token) override;
+  ssize_t send(Link &link, const iovec *iov, void *const *desc, size_t count, uint32_t data,
+               uint64_t flags, Token *token) override;
   ssize_t read(Link &link, const iovec *iov, void *const *desc, size_t count, const RmaVector *from,
                size_t from_count, uint64_t flags, Token *token) override;
   ssize_t write(Link &link, const iovec *iov, void *const *desc, size_t count, const RmaVector *to,
@@ -161,6 +163,10 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   }
   void on_remote_data(const fi_cq_tagged_entry &entry, fi_addr_t source);
   void fill();
+  // Later, together with others, so that a message does not wait for it.
+  void fill_soon() {
+    if (posted_ < fill_below_) fill();
+  }
   bool read_completions();  // true: read all of them
   void end_links();
   void read_failure();
@@ -183,7 +189,9 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   bool shares_ = false;
   uint32_t own_receives_ = 0;  // posted per connection, if they are not shared
   size_t most_posted_ = 0;     // if they are
-  size_t tx_size_ = 0;         // of a connection's queue; 0: as the inner provider says
+  size_t fill_below_ = 0;      // posted_, at which others are posted at once
+  bool carries_bare_ = false;
+  size_t tx_size_ = 0;  // of a connection's queue; 0: as the inner provider says
   uint32_t receive_count_ = 0;
   fid_eq *eq_ = nullptr;
   sdk::InnerQueue queue_;

@@ -140,6 +140,10 @@ int Domain::av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) 
 int Domain::ops_open(const char *name, uint64_t flags, void **ops, void *) {
   if (name == nullptr || ops == nullptr) return -FI_EINVAL;
   if (flags != 0) return -FI_EBADFLAGS;
+  if (std::string_view(name) == WEFT_CARRIER_OPS) {
+    *ops = const_cast<weft_carrier_ops *>(&Endpoint::carrier_ops());
+    return 0;
+  }
   if (std::string_view(name) != WEFT_REGION_OPS) return -FI_ENOSYS;
   static const weft_region_ops regions = {
       .size = sizeof(weft_region_ops),

@@ -24,6 +24,7 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_rma.h>
+#include <weft/sdk/carrier.h>
 #include <weft/sdk/connected.h>
 #include <weft/sdk/engine.h>
 #include <weft/sdk/fid.h>
@@ -96,6 +97,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   int bind(struct fid *fid, uint64_t flags);
   int control(int command, void *arg);
   int ops_open(const char *name, uint64_t flags, void **ops, void *context);
+  static const weft_carrier_ops &carrier_ops();  // for layers above
   int expose(const iovec &iov, uint64_t access, struct fid_mr **mr);
   void join_group(uint64_t group);
 

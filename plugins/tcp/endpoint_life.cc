@@ -75,6 +75,11 @@ int Endpoint::ops_open(const char *name, uint64_t flags, void **ops, void *) {
   if (name == nullptr || ops == nullptr) return -FI_EINVAL;
   if (flags != 0) return -FI_EBADFLAGS;
   if (std::string_view(name) != WEFT_CARRIER_OPS) return -FI_ENOSYS;
+  *ops = const_cast<weft_carrier_ops *>(&carrier_ops());
+  return 0;
+}
+
+const weft_carrier_ops &Endpoint::carrier_ops() {
   static const weft_carrier_ops carrier = {
       sizeof(weft_carrier_ops),
       [](struct fid_ep *fid, fi_addr_t source) -> int {
@@ -95,8 +100,7 @@ int Endpoint::ops_open(const char *name, uint64_t flags, void **ops, void *) {
         return 0;
       },
   };
-  *ops = const_cast<weft_carrier_ops *>(&carrier);
-  return 0;
+  return carrier;
 }
 
 int Endpoint::expose(const iovec &iov, uint64_t access, struct fid_mr **mr) {

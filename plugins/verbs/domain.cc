@@ -168,11 +168,16 @@ int Domain::srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context) 
   return sdk::finish(instance(), FI_LOG_EP_CTRL, SharedReceive::open(*this, attr, context), ep);
 }
 
+// For layers above (weft/sdk/carrier.h).
 // Datagrams of a queue pair keep their order, and the network checks them; one that comes when no
 // receive is posted is lost. Nobody tells that a queue pair is not there.
 int Domain::ops_open(const char *name, uint64_t flags, void **ops, void *) {
   if (name == nullptr || ops == nullptr) return -FI_EINVAL;
   if (flags != 0) return -FI_EBADFLAGS;
+  if (std::string_view(name) == WEFT_CARRIER_OPS && xrc() == nullptr) {
+    *ops = const_cast<weft_carrier_ops *>(&Endpoint::carrier_ops());
+    return 0;
+  }
   if (std::string_view(name) != WEFT_DATAGRAM_OPS) return -FI_ENOSYS;
   static const weft_datagram_ops datagram = {
       .size = sizeof(weft_datagram_ops),

@@ -57,7 +57,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   int query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,
                    uint64_t flags);
 
-  // fi_ops: what a layer above datagram endpoints may ask (weft/sdk/carrier.h)
+  // fi_ops: what a layer above may ask (weft/sdk/carrier.h)
   int ops_open(const char *name, uint64_t flags, void **ops, void *context);
 
   // fi_ops

@@ -50,11 +50,16 @@ Result<void> Endpoint::check_request(const sdk::ConnectRequest *found) const {
               "the request");
 }
 
-// Only identify(): what else weft_carrier_ops has is for providers without a device.
 int Endpoint::ops_open(const char *name, uint64_t flags, void **ops, void *) {
   if (name == nullptr || ops == nullptr) return -FI_EINVAL;
   if (flags != 0) return -FI_EBADFLAGS;
   if (std::string_view(name) != WEFT_CARRIER_OPS) return -FI_ENOSYS;
+  *ops = const_cast<weft_carrier_ops *>(&carrier_ops());
+  return 0;
+}
+
+// Only identify(): what else weft_carrier_ops has is for providers without a device.
+const weft_carrier_ops &Endpoint::carrier_ops() {
   static const weft_carrier_ops carrier = {
       .size = offsetof(weft_carrier_ops, expose),
       .identify = [](struct fid_ep *fid, fi_addr_t source) -> int {
@@ -64,8 +69,7 @@ int Endpoint::ops_open(const char *name, uint64_t flags, void **ops, void *) {
         ep.WorkQueues::identify(source);
         return 0;
       }};
-  *ops = const_cast<weft_carrier_ops *>(&carrier);
-  return 0;
+  return carrier;
 }
 
 int Endpoint::bind(struct fid *fid, uint64_t flags) {

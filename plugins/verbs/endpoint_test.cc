@@ -59,6 +59,10 @@ TEST(VerbsEndpoint, PeersAreNamedBeforeTheEndpointIsEnabled) {
   const auto *const carrier = static_cast<const weft_carrier_ops *>(ops);
   EXPECT_LT(carrier->size, sizeof *carrier) << "it has not all of them";
   EXPECT_EQ(carrier->identify(link.a.ep, 5), -FI_EOPBADSTATE);
+  // The domain tells as much before there is an endpoint.
+  void *same = nullptr;
+  ASSERT_EQ(fi_open_ops(&link.a.domain->fid, WEFT_CARRIER_OPS, 0, &same, nullptr), 0);
+  EXPECT_EQ(same, ops);
 }
 
 TEST(VerbsEndpoint, MemoryOfThePeerIsWrittenAndRead) {

@@ -8,7 +8,7 @@
 //    // The part that sends, of a carrier that loses every packet.
 //    class Lossy : public Carrier {
 //     public:
-//      ssize_t send(Link &, const iovec *, void *const *, size_t, uint64_t flags,
+//      ssize_t send(Link &, const iovec *, void *const *, size_t, uint32_t, uint64_t flags,
 //                   Token *token) override {
 //        if (flags & FI_COMPLETION) sent_.push_back(token);
 //        return 0;
@@ -66,9 +66,9 @@ class Carrier {
 
   // ---- data; 0, -FI_EAGAIN (no room now), or another error ----
   // Flags: FI_INJECT, FI_COMPLETION, FI_MORE, FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE,
-  // FI_COMMIT_COMPLETE, FI_REMOTE_CQ_DATA. `desc`: descriptors of the vectors, from
-  // inner_descriptor(); it may be null, and each of them.
-  virtual ssize_t send(Link &link, const iovec *iov, void *const *desc, size_t count,
+  // FI_COMMIT_COMPLETE, FI_REMOTE_CQ_DATA (of a send: only with Settings::bare). `desc`:
+  // descriptors of the vectors, from inner_descriptor(); it may be null, and each of them.
+  virtual ssize_t send(Link &link, const iovec *iov, void *const *desc, size_t count, uint32_t data,
                        uint64_t flags, Token *token) = 0;
   virtual ssize_t read(Link &link, const iovec *iov, void *const *desc, size_t count,
                        const RmaVector *from, size_t from_count, uint64_t flags, Token *token) = 0;

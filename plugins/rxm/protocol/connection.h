@@ -17,6 +17,7 @@
 #include <weft/sdk/address.h>
 
 #include "plugins/rxm/protocol/operations.h"
+#include "plugins/rxm/wire/bare.h"
 
 namespace weft::rxm {
 
@@ -69,43 +70,45 @@ class Connection {
   bool quiet_ : 1 = false;    // sends nothing before it has heard of the peer
   bool doubted_ : 1 = false;  // our request to the same address is accepted: rivals.cc
   bool waits() const { return asked_ || agreed_ || quiet_ || doubted_; }
-  uint8_t level_ = 0;  // of the peer's extensions; 0: stock
+  uint8_t level_ = 0;   // of the peer's extensions; 0: stock
+  bool bare_ = false;   // the peer takes messages without a header
+  uint8_t place_ = 0;   // what the peer says of itself: ConnectData::place
+  bool held_ = false;   // in Core::held_: the carrier takes no packets from it
+  bool heard_ = false;  // a packet arrived on this link
   uint32_t slot_ = 0, index_ = kNoIndex;
-  uint8_t place_ = 0;  // what the peer says of itself: ConnectData::place
   uint32_t peer_slot_ = 0, peer_process_ = 0;
   Link *link_ = nullptr;
   TxOp *first_ = nullptr, *last_ = nullptr;  // queue of operations that the carrier does not have
   Control *control_ = nullptr, *control_last_ = nullptr;  // queue of answers
-  size_t controls_ = 0;                                   // answers queued or at the carrier
-  uint64_t owed_ = 0;                                     // bytes of atomics' results in them
-  size_t segments_ = 0;                                   // at the carrier
+  uint32_t controls_ = 0;                                 // answers queued or at the carrier
+  uint32_t segments_ = 0;                                 // at the carrier
+  uint64_t owed_ = 0;                                     // bytes of atomics' results in controls_
   // Memory held for messages of this peer.
-  size_t kept_ = 0;       // messages
-  size_t buffers_ = 0;    // receive buffers that hold them
-  uint64_t charged_ = 0;  // bytes of copies
-  bool held_ = false;     // in Core::held_: the carrier takes no packets from it
-  bool heard_ = false;    // a packet arrived on this link
+  uint32_t kept_ = 0;                                        // messages
+  uint32_t buffers_ = 0;                                     // receive buffers that hold them
+  uint64_t charged_ = 0;                                     // bytes of copies
   List<TxOp, &TxOp::previous, &TxOp::following> in_flight_;  // operations that wait for an answer
   using Messages = List<RxMessage, &RxMessage::previous, &RxMessage::following>;
   Messages messages_;    // rendezvous
   Messages unfinished_;  // in segments, before the last one
-  size_t unfinished_count_ = 0;
+  uint32_t unfinished_count_ = 0;
+  uint32_t attempts_ = 0;
   Messages &list_of(const RxMessage &m) {
     return m.form == RxMessage::Form::kSegments ? unfinished_ : messages_;
   }
   size_t flights_ = 0;  // operations at the carrier, or waiting for an answer
-  uint32_t attempts_ = 0;
   uint64_t started_at_ = 0, retry_at_ = 0;
   // Another process claimed this peer's address. The owner of the address decides: we connect to it
   // by a rival.
   bool contested_ = false;  // in Core::contested_: the owner is to be asked at contest_at_
-  uint32_t contests_ = 0;
-  uint64_t contest_at_ = 0;
-  Connection *rival_ = nullptr;  // the rival of this connection; of a rival: the one it may replace
-  bool disputed_ = false;        // a former rival: the connection that it might replace has ended
+  bool disputed_ = false;   // a former rival: the connection that it might replace has ended
   // crossed_: our request crossed the peer's. accepted_: it was accepted, but the link may prove
   // dead before contest_at_.
   bool crossed_ = false, accepted_ = false;
+  uint32_t contests_ = 0;
+  uint64_t contest_at_ = 0;
+  Connection *rival_ = nullptr;  // the rival of this connection; of a rival: the one it may replace
+  BareTags tags_sent_, tags_heard_;  // on this link
   uint64_t credits_ = 1, reposted_ = 0, last_use_ = 0;
   // When the peer first asked for another connection, and last_use_ at that time.
   uint64_t doubted_at_ = 0, doubted_use_ = 0;

@@ -18,6 +18,11 @@ constexpr uint64_t kDeadNs = 1'000'000'000;     // without a packet while the pe
 constexpr uint64_t kFirstRetryNs = 1'000'000;
 constexpr uint64_t kLastRetryNs = 500'000'000;
 
+// What we tell the peer of ourselves.
+uint8_t own_level(const Settings &settings) {
+  return settings.bare ? kLevel : kLevelOfBare - 1;
+}
+
 // The order in which rxm compares addresses: bytes in network order, host before port. It decides
 // which request counts when both peers connect at once; stock peers use the same order for IP.
 int compare(const sdk::Address &a, const sdk::Address &b) {
@@ -148,7 +153,7 @@ void Core::connect(Connection &c) {
                          .flow_control = settings_.credits ? FlowControl::kOn : FlowControl::kOff,
                          .eager_limit = settings_.eager_limit,
                          .receive_count = settings_.receive_count,
-                         .level = kLevel,
+                         .level = own_level(settings_),
                          .place = settings_.place,
                          .process = settings_.process,
                          .index = c.slot_});
@@ -265,13 +270,13 @@ void Core::accept(Connection &c, Request &request, const ConnectData &data) {
   const FlowControl flow = settings_.credits ? FlowControl::kOn : FlowControl::kOff;
   c.peer_slot_ = data.index;
   c.peer_process_ = data.process;
-  c.level_ = data.level;
+  take_level(c, data.level);
   c.flow_control_ = settings_.credits && data.flow_control != FlowControl::kOff;
   c.quiet_ = settings_.asker_first && c.flow_control_;
   const AcceptBytes answer = encode(AcceptData{.process = settings_.process,
                                                .index = c.slot_,
                                                .receive_count = settings_.receive_count,
-                                               .level = kLevel,
+                                               .level = own_level(settings_),
                                                .flow_control = flow});
   int err = 0;
   c.state_ = State::kAccepting;
@@ -327,12 +332,17 @@ void Core::on_connected(Connection &c, std::span<const uint8_t> data) {
     }
     c.peer_slot_ = theirs->index;
     c.peer_process_ = theirs->process;
-    c.level_ = theirs->level;
+    take_level(c, theirs->level);
     c.flow_control_ = settings_.credits && theirs->flow_control != FlowControl::kOff;
     if (c.rival_ != nullptr && c.crossed_) return doubt(c);
     if (c.rival_ != nullptr) replace(c);
   }
   establish(c);
+}
+
+void Core::take_level(Connection &c, uint8_t level) {
+  c.level_ = level;
+  c.bare_ = settings_.bare && level >= kLevelOfBare;
 }
 
 void Core::establish(Connection &c) {
@@ -416,7 +426,8 @@ void Core::drop_link(Connection &c, int err) {
     if (!down_) (leaves ? counters_.parted : counters_.lost).add_alone();
   }
   c.asked_ = c.agreed_ = c.doubted_ = false;
-  c.level_ = 0;
+  take_level(c, 0);
+  c.tags_sent_ = c.tags_heard_ = BareTags();
   stop_waiting(c);
   if (Connection *other = c.rival_) {
     if (c.own_) {

@@ -41,6 +41,7 @@
 #include <weft/sdk/transfer.h>
 
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -80,6 +81,7 @@ struct Settings {
   const sdk::Hmem *hmem = nullptr;  // FI_HMEM: buffers may be memory of devices
   uint8_t place = 0;                // ConnectData::place
   bool only_transmits = false;      // a context to which nobody connects
+  bool bare = false;                // messages have remote data, and it is known who sent them
 };
 
 class Core {
@@ -171,6 +173,9 @@ class Core {
   }
   // True: the core keeps the buffer, and releases it later.
   bool on_packet(Connection &connection, std::span<const uint8_t> bytes, Buffer &buffer);
+  // A message of a weft peer without an rxm header. `data`: the carrier's remote data.
+  bool on_bare_message(Connection &connection, std::span<const uint8_t> bytes, uint32_t data,
+                       Buffer &buffer);
   // A tagged message without an rxm header, as stock peers send it over carriers with tags.
   bool on_short_message(Connection &connection, std::span<const uint8_t> bytes, bool has_data,
                         uint64_t data, uint64_t tag, Buffer &buffer);
@@ -210,6 +215,7 @@ class Core {
   Connection *make(const sdk::Address &address, bool own);
   void name(Connection &c, uint32_t index);
   void rename(Connection &c, uint32_t index, bool own);
+  void take_level(Connection &c, uint8_t level);
   static bool is_stranger(const Connection &c) { return c.index_ == kNoIndex && !c.own_; }
   void note_unused(Connection &c);
   bool has_others(const Connection &c) const;
@@ -265,10 +271,13 @@ class Core {
   void resume();
   bool flush(Connection &c);  // false: must wait
   ssize_t packet(Connection &c, const iovec *iov, size_t count, uint64_t flags, Token *token,
-                 void *const *desc = nullptr);
+                 void *const *desc = nullptr, uint32_t data = 0);
   void *const *desc_of(const TxOp &op) const { return settings_.descriptors ? op.desc : nullptr; }
   ssize_t transmit(Connection &c, TxOp &op);
   ssize_t transmit_eager(Connection &c, TxOp &op);
+  std::optional<uint32_t> bare_data(const Connection &c, const TxOp &op) const;
+  ssize_t transmit_whole(Connection &c, TxOp &op, std::span<const iovec> iov, void *const *desc,
+                         size_t length, std::optional<uint32_t> data);
   ssize_t transmit_access(Connection &c, TxOp &op);
   static void suit_stock(TxOp &op);
   void depart(Connection &c, TxOp &op) {

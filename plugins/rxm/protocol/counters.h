@@ -51,6 +51,7 @@ struct Counters : sdk::CounterSet {
                  "operations that had to wait for a connection, room, or credits"};
   Counter waited_for_credits{*this, "credit_waits", "of these: those that waited for credits"};
   Counter failed{*this, "operations_failed", "operations that ended with an error"};
+  Counter bare{*this, "messages_bare", "messages that were sent without a header, to weft peers"};
   Counter segmented{*this, "messages_segmented", "messages that were sent in several packets"};
   Counter rendezvous{*this, "rendezvous_sent",
                      "large messages that were announced to their receiver"};

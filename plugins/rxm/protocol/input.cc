@@ -34,6 +34,7 @@ bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buff
   if (p.type != PacketType::kPart) touch(c);
   switch (p.type) {
     case PacketType::kEager:
+      if (p.op == PacketOp::kTagged) c.tags_heard_.learn(p.tag);
       return take_whole(c, message_of(c, p), p.payload, buffer);
     case PacketType::kSegment:
       return take_segment(c, p, buffer);
@@ -75,6 +76,22 @@ void Core::hear(Connection &c) {
   if (c.quiet_ && c.state_ == State::kConnected) block(c);
   c.quiet_ = false;
   if (c.rival_ != nullptr && c.own_) c.rival_->doubted_ = true;  // its peer has accepted
+}
+
+bool Core::on_bare_message(Connection &c, std::span<const uint8_t> bytes, uint32_t data,
+                           Buffer &buffer) {
+  if (c.state_ == State::kIdle) return false;
+  const bool tagged = data != kBareUntagged;
+  const std::optional<uint64_t> tag = tagged ? c.tags_heard_.tag_of(data) : 0;
+  if (!settings_.bare || !tag || bytes.size() > settings_.eager_limit) {
+    fail_peer(c, "a message without a header: not asked for, of unknown tag, or too long");
+    return false;
+  }
+  if (!c.heard_) hear(c);
+  touch(c);
+  const sdk::Message m{
+      .tagged = tagged, .source = source_of(c), .tag = *tag, .length = bytes.size()};
+  return take_whole(c, m, bytes, buffer);
 }
 
 bool Core::on_short_message(Connection &c, std::span<const uint8_t> bytes, bool has_data,

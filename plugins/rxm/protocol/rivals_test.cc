@@ -155,7 +155,7 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
   }
   void reject(Request &, std::span<const uint8_t>) override {}
   void close(Link &link, bool) override { link.owner = nullptr; }
-  ssize_t send(Link &link, const iovec *iov, void *const *, size_t, uint64_t,
+  ssize_t send(Link &link, const iovec *iov, void *const *, size_t, uint32_t, uint64_t,
                Token *token) override {
     if (answer != 0 && room-- == 0) {
       room = 0;

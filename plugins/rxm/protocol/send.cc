@@ -211,14 +211,14 @@ bool Core::flush(Connection &c) {
 }
 
 ssize_t Core::packet(Connection &c, const iovec *iov, size_t count, uint64_t flags, Token *token,
-                     void *const *desc) {
+                     void *const *desc, uint32_t data) {
   if (c.flow_control_) {
     if (c.credits_ <= kKeptForCredits) return -FI_EAGAIN;
-    const ssize_t rc = carrier_.send(*c.link_, iov, desc, count, flags, token);
+    const ssize_t rc = carrier_.send(*c.link_, iov, desc, count, data, flags, token);
     if (rc == 0) --c.credits_;
     return rc;
   }
-  return carrier_.send(*c.link_, iov, desc, count, flags, token);
+  return carrier_.send(*c.link_, iov, desc, count, data, flags, token);
 }
 
 ssize_t Core::transmit(Connection &c, TxOp &op) {
@@ -242,8 +242,19 @@ ssize_t Core::transmit(Connection &c, TxOp &op) {
   return -FI_EINVAL;
 }
 
+// The remote data with which the message needs no header; nullopt: it needs one.
+std::optional<uint32_t> Core::bare_data(const Connection &c, const TxOp &op) const {
+  if (!c.bare_ || op.header.flags != 0 || op.count > settings_.iov_limit) return std::nullopt;
+  if (op.header.op != uint8_t(PacketOp::kTagged)) return kBareUntagged;
+  return c.tags_sent_.data_of(op.tag);
+}
+
 // Sends a message of one packet.
 ssize_t Core::transmit_eager(Connection &c, TxOp &op) {
+  if (const std::optional<uint32_t> data = bare_data(c, op)) {
+    counters_.bare.add_alone();
+    return transmit_whole(c, op, {op.iov, op.count}, desc_of(op), op.length, *data);
+  }
   iovec iov[1 + sdk::kIovLimit];
   void *parts[1 + sdk::kIovLimit];
   void *const *desc = nullptr;
@@ -270,22 +281,33 @@ ssize_t Core::transmit_eager(Connection &c, TxOp &op) {
       }
     }
   }
-  const bool fits = kHeaderSize + op.length <= settings_.inject_limit;
-  const uint64_t passed = op.flags & (FI_MORE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE);
-  const uint64_t flags = passed | (fits ? FI_INJECT : 0);
-  if (op.inject) {  // ends when the carrier has it; no token comes back
-    if (const ssize_t rc = packet(c, iov, count, flags, nullptr, desc); rc != 0) return rc;
-    op.sent = true;
-    if (!op.queued) settle(op);
-    return 0;
+  const bool learns = c.bare_ && op.header.op == uint8_t(PacketOp::kTagged);
+  const uint64_t tag = op.tag;
+  const ssize_t rc = transmit_whole(c, op, {iov, count}, desc, kHeaderSize + op.length, {});
+  if (rc == 0 && learns) c.tags_sent_.learn(tag);  // the operation may have ended
+  return rc;
+}
+
+// Gives the carrier the packet of a message. `data`: of a bare message.
+ssize_t Core::transmit_whole(Connection &c, TxOp &op, std::span<const iovec> iov, void *const *desc,
+                             size_t length, std::optional<uint32_t> data) {
+  uint64_t flags = op.flags & (FI_MORE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE);
+  if (length <= settings_.inject_limit) flags |= FI_INJECT;
+  if (data) flags |= FI_REMOTE_CQ_DATA;
+  Token *token = nullptr;
+  if (!op.inject) {  // else it ends when the carrier has it, and no token comes back
+    flags |= FI_COMPLETION;
+    token = &op;
+    ++op.tokens;
   }
-  ++op.tokens;
-  if (const ssize_t rc = packet(c, iov, count, flags | FI_COMPLETION, &op, desc); rc != 0) {
-    --op.tokens;
+  const ssize_t rc = packet(c, iov.data(), iov.size(), flags, token, desc, data.value_or(0));
+  if (rc != 0) {
+    if (token != nullptr) --op.tokens;
     return rc;
   }
-  depart(c, op);
+  if (token != nullptr) depart(c, op);
   op.sent = true;
+  if (token == nullptr && !op.queued) settle(op);
   return 0;
 }
 
@@ -398,7 +420,7 @@ bool Core::send_credits(Connection &c) {
   header.control_data = c.reposted_;
   header.op = uint8_t(PacketOp::kAtomic);  // stock peers send this value
   const iovec iov{&header, sizeof header};
-  const ssize_t rc = carrier_.send(*c.link_, &iov, nullptr, 1, FI_INJECT, nullptr);
+  const ssize_t rc = carrier_.send(*c.link_, &iov, nullptr, 1, 0, FI_INJECT, nullptr);
   if (rc != 0) return rc != -FI_EAGAIN;  // the carrier reports a dead link by itself
   --c.credits_;
   c.reposted_ = 0;

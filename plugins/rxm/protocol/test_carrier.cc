@@ -75,8 +75,8 @@ void Node::close(Link &link, bool idle) {
   if (std::exchange(link.open, false)) tell_closed(link, !idle);
 }
 
-ssize_t Node::send(Link &link, const iovec *iov, void *const *, size_t count, uint64_t flags,
-                   Token *token) {
+ssize_t Node::send(Link &link, const iovec *iov, void *const *, size_t count, uint32_t,
+                   uint64_t flags, Token *token) {
   if (const ssize_t rc = admit(link); rc != 0) return rc;
   EXPECT_LE(count, core_->settings().iov_limit);
   std::vector<uint8_t> bytes;

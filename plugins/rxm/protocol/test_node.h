@@ -83,8 +83,8 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
                int &err) override;
   void reject(Request &request, std::span<const uint8_t> data) override;
   void close(Link &link, bool idle) override;
-  ssize_t send(Link &link, const iovec *iov, void *const *, size_t count, uint64_t flags,
-               Token *token) override;
+  ssize_t send(Link &link, const iovec *iov, void *const *, size_t count, uint32_t data,
+               uint64_t flags, Token *token) override;
   ssize_t read(Link &link, const iovec *iov, void *const *, size_t count, const RmaVector *from,
                size_t n, uint64_t, Token *token) override;
   ssize_t write(Link &link, const iovec *iov, void *const *, size_t count,

@@ -23,7 +23,8 @@
 
 #define WEFT_CARRIER_OPS "weft_carrier_1"
 
-// A provider that has only the first of these says so by the size.
+// Of an endpoint. A domain whose connected endpoints have them answers as well, so that a layer
+// knows it before it connects. A provider that has only the first of these says so by the size.
 typedef struct weft_carrier_ops {
   size_t size;
   // fi_cq_readfrom reports `source` for everything that arrives at this endpoint, also where

@@ -178,8 +178,8 @@ void Side::close(Link &link, bool idle) {
   if (link.other->side == nullptr) link.other->open = false;
 }
 
-ssize_t Side::send(Link &link, const iovec *iov, void *const *, size_t count, uint64_t flags,
-                   Token *token) {
+ssize_t Side::send(Link &link, const iovec *iov, void *const *, size_t count, uint32_t,
+                   uint64_t flags, Token *token) {
   FUZZ_CHECK(((flags & FI_COMPLETION) != 0) == (token != nullptr),
              "a token without FI_COMPLETION, or FI_COMPLETION without a token");
   FUZZ_CHECK(count <= core_->settings().iov_limit, "too many iov entries");
