@@ -214,7 +214,7 @@ void Cq::overrun() {
   wait_.notify();
 }
 
-bool Cq::needs_place(const Completion &completion) {
+bool Cq::needs_place(Completion completion) {
   if (owner_ != nullptr && tell(completion)) return false;
   return !overrun_ && (tail_ - head_ <= mask_ || make_room());
 }

@@ -330,7 +330,7 @@ void Engine::progress() {
   if (!deadlines_.empty()) run_deadlines();
   if (handlers_.size() <= kDirect ||
       epoll_ < 0) {  // no descriptor for an epoll set: slow, but right
-    poll_direct();
+    if (!handlers_.empty()) poll_direct();
   } else if (!poll_hot()) {
     poll_set(epoll_);
   }

@@ -89,6 +89,7 @@ Result<void> Endpoint::begin() {
                          .only_transmits = only_transmits(),
                          .bare = lower_.carries_bare()});
   core_->set_own_address(local_);
+  lower_.serve(*core_, receiver());
   part_.emplace(domain().fabric().stats(), core_->counters());
   return {};
 }

@@ -15,6 +15,7 @@ constexpr size_t kChunk = 16;      // packets of staging memory that are made at
 constexpr size_t kLong = 2 << 10;  // bytes from which a registered vector is not copied
 
 size_t length_of(const iovec *iov, size_t count) {
+  if (count == 1) return iov[0].iov_len;  // most often
   size_t length = 0;
   for (size_t i = 0; i < count; ++i) length += iov[i].iov_len;
   return length;

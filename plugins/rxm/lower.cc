@@ -284,7 +284,7 @@ void Lower::release(Buffer &buffer) {
   }
   Connection *owner = buffer.link->owner;
   if (owner == nullptr || post(buffer) != 0) return;
-  upper_.core().on_reposted(*owner, 1);
+  core_->on_reposted(*owner, 1);
 }
 
 bool Lower::hold(Link &link, bool held) {
@@ -330,7 +330,7 @@ void Lower::conceal(Registration &registration) {
 }
 
 bool Lower::reads(const Link &link) {
-  return !link.held && (!shares_ || posted_ != 0) && !upper_.is_full();
+  return !link.held && (!shares_ || posted_ != 0) && !is_full();
 }
 
 ssize_t Lower::resolve(const RmaVector &vector, uint64_t access, iovec *iov, size_t room) {
@@ -347,15 +347,15 @@ void Lower::set_deadline(uint64_t at_ns) {
 }
 
 void Lower::on_deadline() {
-  upper_.core().on_deadline();
+  core_->on_deadline();
 }
 
 // ---- progress ----
 
 void Lower::on_poll() {
-  if (!upper_.is_full() && read_completions() && ended_ != 0) end_links();
+  if (!is_full() && read_completions() && ended_ != 0) end_links();
   if (connecting_ != 0 || ++polls_ % kEventEvery == 0) read_events();
-  upper_.core().poll();
+  core_->poll();
 }
 
 int Lower::wait_fds(std::vector<int> &fds) {
@@ -367,7 +367,7 @@ bool Lower::may_wait() {
   polls_ = kEventEvery - 1;  // after a wait, read the event queue as well
   fill();
   if (cq_wait_.changed() || eq_wait_.changed()) domain_.engine().rewatch(*this);
-  if (upper_.is_full()) return true;
+  if (is_full()) return true;
   if (!closing_.empty()) return false;  // until their calls have come back
   if (ended_ != 0 && (!shares_ || posted_ != 0)) {
     const auto ends = [](const Link *link) { return link->ended != 0 && !link->held; };
@@ -406,7 +406,7 @@ bool Lower::read_completions() {
       } else if (entry.flags & FI_REMOTE_WRITE) {
         on_remote_data(entry, sources[i]);
       } else if (Token *token = token_at(entry.op_context)) {
-        upper_.core().on_sent(*token, 0);
+        core_->on_sent(*token, 0);
       }
     }
     if (size_t(n) < kBatch) {
@@ -433,7 +433,7 @@ void Lower::read_failure() {
     return;
   }
   if (Token *token = token_at(entry.op_context))
-    upper_.core().on_sent(*token, entry.err != 0 ? entry.err : FI_EIO);
+    core_->on_sent(*token, entry.err != 0 ? entry.err : FI_EIO);
 }
 
 // A peer wrote with remote data. Where that uses a receive (FI_RX_CQ_DATA), the buffer is posted
@@ -456,7 +456,7 @@ Link *Lower::link_at(fi_addr_t source) const {
 void Lower::received(Buffer &buffer, const fi_cq_tagged_entry &entry, fi_addr_t source) {
   if (buffer.link == nullptr) --posted_;
   const std::span<const uint8_t> bytes(buffer.bytes, std::min(entry.len, packet_size()));
-  Core &core = upper_.core();
+  Core &core = *core_;
   Connection *connection = nullptr;
   if (buffer.link != nullptr) {
     connection = buffer.link->owner;

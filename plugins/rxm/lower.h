@@ -92,6 +92,11 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   void set_class(uint32_t tclass) { tclass_ = tclass; }
   // Adds such counters later.
   Result<void> count_remote(sdk::Cntr *remote_write, sdk::Cntr *remote_read);
+  // What arrives goes to this core, and waits while the receiver's queue is full.
+  void serve(Core &core, const sdk::RxContext &receiver) {
+    core_ = &core;
+    receiver_ = &receiver;
+  }
   void shut();
   const sdk::Address &address() const { return local_; }
   // Limits of the inner provider.
@@ -177,8 +182,12 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   void on_connreq(const fi_eq_cm_entry &entry, size_t size);
   size_t packet_size() const { return kHeaderSize + options_.buffer_size; }
 
+  bool is_full() const { return receiver_->is_full(); }
+
   Domain &domain_;
   Upper &upper_;
+  Core *core_ = nullptr;
+  const sdk::RxContext *receiver_ = nullptr;
   const Options &options_;
   const sdk::InnerModes modes_;
   Flights flights_;

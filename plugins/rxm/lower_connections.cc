@@ -94,7 +94,7 @@ void Lower::destroy(Link &link) {
   std::erase(closing_, &link);
   delete &link;
   if (shuts_) return;  // nobody waits for them
-  for (Token *token : lost) upper_.core().on_sent(*token, FI_ECANCELED);
+  for (Token *token : lost) core_->on_sent(*token, FI_ECANCELED);
 }
 
 Link *Lower::connect(Connection &owner, const sdk::Address &peer, std::span<const uint8_t> data,
@@ -181,7 +181,7 @@ void Lower::read_events() {
     if (link == nullptr || link->owner == nullptr) continue;
     if (event == FI_CONNECTED) {
       if (connecting_ != 0) --connecting_;
-      upper_.core().on_connected(*link->owner, data);
+      core_->on_connected(*link->owner, data);
     } else if (event == FI_SHUTDOWN) {
       if (link->ended++ == 0) ++ended_;
     }
@@ -195,8 +195,7 @@ void Lower::on_connreq(const fi_eq_cm_entry &entry, size_t size) {
   const sdk::Address to =
       address_of(entry.info->addr_format, entry.info->src_addr, entry.info->src_addrlen);
   if (from.size() != 0) {
-    upper_.core().on_request(request, from, to,
-                             {reinterpret_cast<const uint8_t *>(entry.data), size});
+    core_->on_request(request, from, to, {reinterpret_cast<const uint8_t *>(entry.data), size});
   }
   if (!request.answered) fi_reject(pep_, entry.info->handle, nullptr, 0);
   domain_.instance()->core->info_free(entry.info);
@@ -218,8 +217,8 @@ void Lower::read_event_failure() {
                        entry.prov_errno == FI_ECONNRESET;
   // Connections of software iWARP are TCP's, but their ports are chosen without a look at TCP's.
   const bool has_port_in_use = err == FI_EADDRINUSE;
-  upper_.core().on_refused(*link->owner, err, {static_cast<const uint8_t *>(entry.err_data), size},
-                           hung_up || has_port_in_use);
+  core_->on_refused(*link->owner, err, {static_cast<const uint8_t *>(entry.err_data), size},
+                    hung_up || has_port_in_use);
 }
 
 // Ends links whose peer hung up, after their data: packets may still be in the stream, because
@@ -232,7 +231,7 @@ void Lower::end_links() {
     char name[256];
     size_t length = sizeof name;
     if (++link.ended < kPollsToEnd && fi_getpeer(link.ep, name, &length) == 0) continue;
-    upper_.core().on_closed(*link.owner, FI_ECONNRESET);
+    core_->on_closed(*link.owner, FI_ECONNRESET);
   }
 }
 

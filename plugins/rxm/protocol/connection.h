@@ -69,7 +69,7 @@ class Connection {
   bool agreed_ : 1 = false;   // we agreed to part, and send nothing more
   bool quiet_ : 1 = false;    // sends nothing before it has heard of the peer
   bool doubted_ : 1 = false;  // our request to the same address is accepted: rivals.cc
-  bool waits() const { return asked_ || agreed_ || quiet_ || doubted_; }
+  bool waits() const { return asked_ | agreed_ | quiet_ | doubted_; }
   uint8_t level_ = 0;   // of the peer's extensions; 0: stock
   bool bare_ = false;   // the peer takes messages without a header
   uint8_t place_ = 0;   // what the peer says of itself: ConnectData::place

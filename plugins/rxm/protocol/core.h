@@ -123,7 +123,7 @@ class Core {
   // ---- operations ----
   TxOp *take();         // null: tx_size operations are in flight
   void give(TxOp &op);  // returns an operation that was not started
-  // Fills in the header, and chooses the form by length and flags. `delivery`: the operation ends
+  // Fills in what the header needs, and chooses the form by length and flags. `delivery`: the operation ends
   // when the receiver has the message.
   void prepare_message(TxOp &op, bool tagged, bool has_data, bool delivery);
   // False: a device has failed, from which operands come.
@@ -274,7 +274,9 @@ class Core {
                  void *const *desc = nullptr, uint32_t data = 0);
   void *const *desc_of(const TxOp &op) const { return settings_.descriptors ? op.desc : nullptr; }
   ssize_t transmit(Connection &c, TxOp &op);
+  static void make_header(TxOp &op, PacketType type);
   ssize_t transmit_eager(Connection &c, TxOp &op);
+  ssize_t transmit_with_header(Connection &c, TxOp &op);
   std::optional<uint32_t> bare_data(const Connection &c, const TxOp &op) const;
   ssize_t transmit_whole(Connection &c, TxOp &op, std::span<const iovec> iov, void *const *desc,
                          size_t length, std::optional<uint32_t> data);
@@ -334,6 +336,8 @@ class Core {
   void hear(Connection &c);
   sdk::Message message_of(Connection &c, const Packet &p) const;
   bool take_whole(Connection &c, const sdk::Message &m, std::span<const uint8_t> payload,
+                  Buffer &buffer);
+  bool save_whole(Connection &c, const sdk::Message &m, std::span<const uint8_t> payload,
                   Buffer &buffer);
   RxMessage *new_message(Connection *c, RxMessage::Form form, const sdk::Message &m);
   void free_message(RxMessage &m);

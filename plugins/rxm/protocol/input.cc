@@ -22,6 +22,37 @@ constexpr size_t kKeptParts = 8;  // entries of RxMessage::parts that stay alloc
 
 }  // namespace
 
+// Inline: a message that is expected passes only this.
+[[gnu::always_inline]] inline bool Core::take_whole(Connection &c, const sdk::Message &message,
+                                                    std::span<const uint8_t> payload,
+                                                    Buffer &buffer) {
+  sdk::Receiver &receiver = upper_.receiver();
+  sdk::Receive *const r = receiver.match(message);
+  if (r == nullptr) return save_whole(c, message, payload, buffer);
+  const size_t n = std::min<size_t>(payload.size(), r->length);
+  int err = 0;
+  if (settings_.hmem != nullptr) {
+    if (!sdk::hmem_scatter(settings_.hmem, r->iov, r->count, 0, payload.data(), n)) err = FI_EIO;
+  } else if (r->count == 1 && n > 0) {  // memcpy must not get a null pointer, even for 0 bytes
+    std::memcpy(r->iov[0].iov_base, payload.data(), n);
+  } else {
+    scatter(r->iov, r->count, 0, payload.data(), n);
+  }
+  receiver.complete(*r, message, n, err);
+  return false;
+}
+
+bool Core::save_whole(Connection &c, const sdk::Message &message, std::span<const uint8_t> payload,
+                      Buffer &buffer) {
+  RxMessage *m = new_message(&c, RxMessage::Form::kWhole, message);
+  if (m == nullptr) return false;
+  counters_.saved.add_alone();
+  const bool kept = keep(*m, payload, buffer);
+  m->received = payload.size();
+  upper_.receiver().save(*m);
+  return kept;
+}
+
 bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buffer) {
   if (c.state_ == State::kIdle) return false;  // the connection has ended
   const Parsed parsed = parse(bytes);
@@ -123,31 +154,6 @@ sdk::Message Core::message_of(Connection &c, const Packet &p) const {
           .tag = p.tag,
           .data = p.data,
           .length = p.size};
-}
-
-bool Core::take_whole(Connection &c, const sdk::Message &message, std::span<const uint8_t> payload,
-                      Buffer &buffer) {
-  sdk::Receiver &receiver = upper_.receiver();
-  if (sdk::Receive *r = receiver.match(message)) {
-    const size_t n = std::min<size_t>(payload.size(), r->length);
-    int err = 0;
-    if (settings_.hmem != nullptr) {
-      if (!sdk::hmem_scatter(settings_.hmem, r->iov, r->count, 0, payload.data(), n)) err = FI_EIO;
-    } else if (r->count == 1 && n > 0) {  // memcpy must not get a null pointer, even for 0 bytes
-      std::memcpy(r->iov[0].iov_base, payload.data(), n);
-    } else {
-      scatter(r->iov, r->count, 0, payload.data(), n);
-    }
-    receiver.complete(*r, message, n, err);
-    return false;
-  }
-  RxMessage *m = new_message(&c, RxMessage::Form::kWhole, message);
-  if (m == nullptr) return false;
-  counters_.saved.add_alone();
-  const bool kept = keep(*m, payload, buffer);
-  m->received = payload.size();
-  receiver.save(*m);
-  return kept;
 }
 
 RxMessage *Core::new_message(Connection *c, RxMessage::Form form, const sdk::Message &message) {

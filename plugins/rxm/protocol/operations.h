@@ -52,6 +52,8 @@ struct TxOp : Token {
   bool counted = false;      // in Connection::flights_
   bool writing = false;      // rendezvous: the receiver has named the memory to write to
   bool inject = false;       // the caller may reuse its memory when the call returns
+  bool tagged = false;       // of a message
+  bool has_data = false;     // of a message
   uint8_t count = 0;         // used entries of iov
   uint8_t vector_count = 0;  // of vectors
   uint8_t exposed = 0;       // of registrations

@@ -67,27 +67,32 @@ bool Core::is_devices(const TxOp &op) const {
 }
 
 void Core::prepare_message(TxOp &op, bool tagged, bool has_data, bool delivery) {
-  PacketType type;
-  if (!delivery && op.length <= settings_.eager_limit) {
-    op.form = TxOp::Form::kEager;
-    type = PacketType::kEager;
-  } else if (!delivery && op.length <= settings_.sar_limit && settings_.eager_limit <= UINT16_MAX &&
-             !is_devices(op)) {
+  op.tagged = tagged;
+  op.has_data = has_data;
+  if (!delivery && op.length <= settings_.eager_limit) [[likely]] {
+    op.form = TxOp::Form::kEager;  // and may go without a header
+    return;
+  }
+  if (!delivery && op.length <= settings_.sar_limit && settings_.eager_limit <= UINT16_MAX &&
+      !is_devices(op)) {
     op.form = TxOp::Form::kSegments;
-    type = PacketType::kSegment;
+    make_header(op, PacketType::kSegment);
   } else {
     op.form = TxOp::Form::kRendezvous;
-    type = PacketType::kRendezvous;
+    make_header(op, PacketType::kRendezvous);
   }
+  op.header.message = id_of(op);
+}
+
+void Core::make_header(TxOp &op, PacketType type) {
   op.header = header_of(type, 0);
-  op.header.op = uint8_t(tagged ? PacketOp::kTagged : PacketOp::kMessage);
+  op.header.op = uint8_t(op.tagged ? PacketOp::kTagged : PacketOp::kMessage);
   op.header.size = op.length;
-  if (has_data) {
+  if (op.has_data) {
     op.header.flags = kFlagRemoteData;
     op.header.data = op.data;
   }
-  if (tagged) op.header.tag = op.tag;
-  if (type != PacketType::kEager) op.header.message = id_of(op);
+  if (op.tagged) op.header.tag = op.tag;
 }
 
 bool Core::own_data(TxOp &op) {
@@ -103,6 +108,141 @@ bool Core::own_data(TxOp &op) {
   op.count = 1;
   op.inject = false;
   return true;
+}
+
+void Core::enqueue(Connection &c, TxOp &op) {
+  if (op.inject && !(op.count == 1 && op.iov[0].iov_base == op.bytes)) {
+    own_data(op);
+    op.inject = true;
+  }
+  op.queued = true;
+  op.next = nullptr;
+  (c.last_ != nullptr ? c.last_->next : c.first_) = &op;
+  c.last_ = &op;
+}
+
+void Core::block(Connection &c) {
+  if (c.blocked_) return;
+  c.blocked_ = true;
+  blocked_.push_back(&c);
+}
+
+void Core::resume() {
+  resuming_.swap(blocked_);
+  for (Connection *c : resuming_) c->blocked_ = false;
+  for (size_t i = 0; i < resuming_.size(); ++i) {
+    Connection &c = *resuming_[i];
+    if (c.state_ == State::kConnected && !flush(c)) block(c);
+  }
+  resuming_.clear();
+}
+
+ssize_t Core::packet(Connection &c, const iovec *iov, size_t count, uint64_t flags, Token *token,
+                     void *const *desc, uint32_t data) {
+  if (c.flow_control_ && c.credits_ <= kKeptForCredits) return -FI_EAGAIN;
+  const ssize_t rc = carrier_.send(*c.link_, iov, desc, count, data, flags, token);
+  if (rc == 0 && c.flow_control_) --c.credits_;
+  return rc;
+}
+
+// Gives the carrier the packet of a message. `data`: of a bare message.
+[[gnu::always_inline]] inline ssize_t Core::transmit_whole(Connection &c, TxOp &op,
+                                                           std::span<const iovec> iov,
+                                                           void *const *desc, size_t length,
+                                                           std::optional<uint32_t> data) {
+  uint64_t flags = op.flags & (FI_MORE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE);
+  if (length <= settings_.inject_limit) flags |= FI_INJECT;
+  if (data) flags |= FI_REMOTE_CQ_DATA;
+  Token *const token = op.inject ? nullptr : &op;
+  if (token != nullptr) {
+    flags |= FI_COMPLETION;
+    ++op.tokens;
+  }
+  const ssize_t rc = packet(c, iov.data(), iov.size(), flags, token, desc, data.value_or(0));
+  if (rc != 0) {
+    if (token != nullptr) --op.tokens;
+    return rc;
+  }
+  op.sent = true;
+  if (token != nullptr) {
+    depart(c, op);
+  } else if (!op.queued) {  // it ends when the carrier has it
+    settle(op);
+  }
+  return 0;
+}
+
+// The remote data with which the message needs no header; nullopt: it needs one.
+inline std::optional<uint32_t> Core::bare_data(const Connection &c, const TxOp &op) const {
+  if (!c.bare_ || op.has_data || op.count > settings_.iov_limit) return std::nullopt;
+  return op.tagged ? c.tags_sent_.data_of(op.tag) : kBareUntagged;
+}
+
+// Sends a message of one packet.
+[[gnu::always_inline]] inline ssize_t Core::transmit_eager(Connection &c, TxOp &op) {
+  const std::optional<uint32_t> data = bare_data(c, op);
+  if (!data) return transmit_with_header(c, op);
+  counters_.bare.add_alone();
+  return transmit_whole(c, op, {op.iov, op.count}, desc_of(op), op.length, data);
+}
+
+ssize_t Core::transmit_with_header(Connection &c, TxOp &op) {
+  make_header(op, PacketType::kEager);
+  op.header.connection = c.peer_slot_;
+  iovec iov[1 + sdk::kIovLimit];
+  void *parts[1 + sdk::kIovLimit];
+  void *const *desc = nullptr;
+  size_t count = 1;
+  if (op.count == 1 && op.iov[0].iov_base == op.bytes) {
+    iov[0] = {&op.header, kHeaderSize + size_t(op.length)};
+  } else {
+    iov[0] = {&op.header, kHeaderSize};
+    if (op.length != 0) {
+      if (op.count < settings_.iov_limit) {
+        for (size_t i = 0; i < op.count; ++i) iov[count++] = op.iov[i];
+        if (settings_.descriptors) {
+          parts[0] = nullptr;
+          std::copy_n(op.desc, op.count, parts + 1);
+          desc = parts;
+        }
+      } else {
+        if (op.bounce == nullptr) {
+          op.bounce = std::make_unique_for_overwrite<uint8_t[]>(op.length);
+          if (!sdk::hmem_gather(settings_.hmem, op.bounce.get(), op.iov, op.count, 0, op.length))
+            return -FI_EIO;
+        }
+        iov[count++] = {op.bounce.get(), size_t(op.length)};
+      }
+    }
+  }
+  const bool learns = c.bare_ && op.tagged;
+  const uint64_t tag = op.tag;
+  const ssize_t rc =
+      transmit_whole(c, op, {iov, count}, desc, kHeaderSize + op.length, std::nullopt);
+  if (rc == 0 && learns) c.tags_sent_.learn(tag);  // the operation may have ended
+  return rc;
+}
+
+[[gnu::always_inline]] inline ssize_t Core::transmit(Connection &c, TxOp &op) {
+  if (op.fence && c.flights_ != 0 && op.offset == 0) return -FI_EAGAIN;
+  if (settings_.max_connections != 0) touch(c);
+  if (op.form == TxOp::Form::kEager) return transmit_eager(c, op);
+  if (c.level_ == 0) suit_stock(op);
+  op.header.connection = c.peer_slot_;
+  switch (op.form) {
+    case TxOp::Form::kEager:  // of suit_stock()
+      return transmit_with_header(c, op);
+    case TxOp::Form::kSegments:
+      return transmit_segments(c, op);
+    case TxOp::Form::kRendezvous:
+      return transmit_rendezvous(c, op);
+    case TxOp::Form::kRead:
+    case TxOp::Form::kWrite:
+      return transmit_access(c, op);
+    case TxOp::Form::kAtomic:
+      return transmit_atomic(c, op);
+  }
+  return -FI_EINVAL;
 }
 
 int Core::start(TxOp &op, uint32_t index, const sdk::Address *address) {
@@ -144,33 +284,6 @@ int Core::start(TxOp &op, uint32_t index, const sdk::Address *address) {
   return 0;
 }
 
-void Core::enqueue(Connection &c, TxOp &op) {
-  if (op.inject && !(op.count == 1 && op.iov[0].iov_base == op.bytes)) {
-    own_data(op);
-    op.inject = true;
-  }
-  op.queued = true;
-  op.next = nullptr;
-  (c.last_ != nullptr ? c.last_->next : c.first_) = &op;
-  c.last_ = &op;
-}
-
-void Core::block(Connection &c) {
-  if (c.blocked_) return;
-  c.blocked_ = true;
-  blocked_.push_back(&c);
-}
-
-void Core::resume() {
-  resuming_.swap(blocked_);
-  for (Connection *c : resuming_) c->blocked_ = false;
-  for (size_t i = 0; i < resuming_.size(); ++i) {
-    Connection &c = *resuming_[i];
-    if (c.state_ == State::kConnected && !flush(c)) block(c);
-  }
-  resuming_.clear();
-}
-
 // Sends what is queued: credits, answers, operations. False: the carrier has no room.
 bool Core::flush(Connection &c) {
   if (c.quiet_) return true;  // the peer's first packet makes it go on
@@ -210,107 +323,6 @@ bool Core::flush(Connection &c) {
   return true;
 }
 
-ssize_t Core::packet(Connection &c, const iovec *iov, size_t count, uint64_t flags, Token *token,
-                     void *const *desc, uint32_t data) {
-  if (c.flow_control_) {
-    if (c.credits_ <= kKeptForCredits) return -FI_EAGAIN;
-    const ssize_t rc = carrier_.send(*c.link_, iov, desc, count, data, flags, token);
-    if (rc == 0) --c.credits_;
-    return rc;
-  }
-  return carrier_.send(*c.link_, iov, desc, count, data, flags, token);
-}
-
-ssize_t Core::transmit(Connection &c, TxOp &op) {
-  if (op.fence && c.flights_ != 0 && op.offset == 0) return -FI_EAGAIN;
-  if (settings_.max_connections != 0) touch(c);
-  if (op.form != TxOp::Form::kEager && c.level_ == 0) suit_stock(op);
-  op.header.connection = c.peer_slot_;
-  switch (op.form) {
-    case TxOp::Form::kEager:
-      return transmit_eager(c, op);
-    case TxOp::Form::kSegments:
-      return transmit_segments(c, op);
-    case TxOp::Form::kRendezvous:
-      return transmit_rendezvous(c, op);
-    case TxOp::Form::kRead:
-    case TxOp::Form::kWrite:
-      return transmit_access(c, op);
-    case TxOp::Form::kAtomic:
-      return transmit_atomic(c, op);
-  }
-  return -FI_EINVAL;
-}
-
-// The remote data with which the message needs no header; nullopt: it needs one.
-std::optional<uint32_t> Core::bare_data(const Connection &c, const TxOp &op) const {
-  if (!c.bare_ || op.header.flags != 0 || op.count > settings_.iov_limit) return std::nullopt;
-  if (op.header.op != uint8_t(PacketOp::kTagged)) return kBareUntagged;
-  return c.tags_sent_.data_of(op.tag);
-}
-
-// Sends a message of one packet.
-ssize_t Core::transmit_eager(Connection &c, TxOp &op) {
-  if (const std::optional<uint32_t> data = bare_data(c, op)) {
-    counters_.bare.add_alone();
-    return transmit_whole(c, op, {op.iov, op.count}, desc_of(op), op.length, *data);
-  }
-  iovec iov[1 + sdk::kIovLimit];
-  void *parts[1 + sdk::kIovLimit];
-  void *const *desc = nullptr;
-  size_t count = 1;
-  if (op.count == 1 && op.iov[0].iov_base == op.bytes) {
-    iov[0] = {&op.header, kHeaderSize + size_t(op.length)};
-  } else {
-    iov[0] = {&op.header, kHeaderSize};
-    if (op.length != 0) {
-      if (op.count < settings_.iov_limit) {
-        for (size_t i = 0; i < op.count; ++i) iov[count++] = op.iov[i];
-        if (settings_.descriptors) {
-          parts[0] = nullptr;
-          std::copy_n(op.desc, op.count, parts + 1);
-          desc = parts;
-        }
-      } else {
-        if (op.bounce == nullptr) {
-          op.bounce = std::make_unique_for_overwrite<uint8_t[]>(op.length);
-          if (!sdk::hmem_gather(settings_.hmem, op.bounce.get(), op.iov, op.count, 0, op.length))
-            return -FI_EIO;
-        }
-        iov[count++] = {op.bounce.get(), size_t(op.length)};
-      }
-    }
-  }
-  const bool learns = c.bare_ && op.header.op == uint8_t(PacketOp::kTagged);
-  const uint64_t tag = op.tag;
-  const ssize_t rc = transmit_whole(c, op, {iov, count}, desc, kHeaderSize + op.length, {});
-  if (rc == 0 && learns) c.tags_sent_.learn(tag);  // the operation may have ended
-  return rc;
-}
-
-// Gives the carrier the packet of a message. `data`: of a bare message.
-ssize_t Core::transmit_whole(Connection &c, TxOp &op, std::span<const iovec> iov, void *const *desc,
-                             size_t length, std::optional<uint32_t> data) {
-  uint64_t flags = op.flags & (FI_MORE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE);
-  if (length <= settings_.inject_limit) flags |= FI_INJECT;
-  if (data) flags |= FI_REMOTE_CQ_DATA;
-  Token *token = nullptr;
-  if (!op.inject) {  // else it ends when the carrier has it, and no token comes back
-    flags |= FI_COMPLETION;
-    token = &op;
-    ++op.tokens;
-  }
-  const ssize_t rc = packet(c, iov.data(), iov.size(), flags, token, desc, data.value_or(0));
-  if (rc != 0) {
-    if (token != nullptr) --op.tokens;
-    return rc;
-  }
-  if (token != nullptr) depart(c, op);
-  op.sent = true;
-  if (token == nullptr && !op.queued) settle(op);
-  return 0;
-}
-
 // Remote memory access: the carrier does it.
 ssize_t Core::transmit_access(Connection &c, TxOp &op) {
   const bool write = op.form == TxOp::Form::kWrite;
@@ -348,7 +360,6 @@ void Core::suit_stock(TxOp &op) {
     // A stock receiver does not answer a rendezvous of 0 bytes. The one packet is the whole
     // message, so the carrier's delivery completion serves instead.
     op.form = TxOp::Form::kEager;
-    op.header.type = uint8_t(PacketType::kEager);
     op.flags |= FI_DELIVERY_COMPLETE;
   }
 }

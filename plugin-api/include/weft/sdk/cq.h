@@ -191,7 +191,7 @@ class Cq final : public Object<Cq, fid_cq> {
   static constexpr uint64_t kError = UINT64_C(1) << 63;
   // The ring has no room. False: there is nothing to do any more, since the owner has taken the
   // completion, or the queue has overrun.
-  bool needs_place(const Completion &completion);
+  bool needs_place(Completion completion);
   bool make_room();
   bool is_empty() const { return head_ == tail_ && !overrun_; }
   ssize_t take(void *buf, size_t count, fi_addr_t *src_addr);

@@ -83,7 +83,8 @@ concept LayerParts =
              const char *text) {
   // The operations of the application. take() returns null while tx_size are in flight; give()
   // takes one back that was not started. start() returns 0, and Core::Upper::on_done() follows, or
-  // -FI_E...; it needs the address of a peer that the core does not know yet, else null.
+  // -FI_E...; it needs the address of a peer that the core does not know yet: with null it does
+  // nothing then, and returns -FI_EINVAL.
   { core.take() } -> std::same_as<typename P::Operation *>;
   core.give(op);
   { core.start(op, index, &address) } -> std::same_as<int>;
@@ -301,12 +302,10 @@ class LayerEndpoint : public Object<E, fid_ep>,
     const OrderKind kind = kind_of(request);
     if (keeper_.must_wait(index, kind)) op->fence = true;
     const bool fenced = op->fence;
-    int rc;
-    if (core_->knows(index)) {
-      rc = core_->start(*op, index, nullptr);
-    } else {
+    int rc = core_->start(*op, index, nullptr);
+    if (rc == -FI_EINVAL && !core_->knows(index)) {  // the first one to this peer
       const std::optional<Address> address = av()->address(index);
-      rc = address ? core_->start(*op, index, &*address) : -FI_EINVAL;
+      if (address) rc = core_->start(*op, index, &*address);
     }
     if (rc != 0) {
       core_->give(*op);
@@ -393,7 +392,10 @@ class LayerEndpoint : public Object<E, fid_ep>,
   static void copy_memory(const Request &request, Operation &op) {
     op.length = request.length;
     op.count = uint8_t(request.count);
-    std::copy_n(request.iov, request.count, op.iov);
+    if (request.count == 1)
+      op.iov[0] = request.iov[0];  // without a call
+    else
+      std::copy_n(request.iov, request.count, op.iov);
   }
   static void copy(const SendRequest &request, Operation &op) {
     copy_what_all_have(request, op);
