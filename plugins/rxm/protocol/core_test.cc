@@ -12,12 +12,16 @@ namespace weft::rxm {
 namespace {
 
 TEST_P(Seeds, EverythingArrivesOnceAndInOrder) {
-  Play run(unsigned(GetParam()), script_of(GetParam()));
+  const Script script = script_of(GetParam());
+  Play run(unsigned(GetParam()), script);
   play(run, 500);
   receive_all(run);
   expect_everything_arrived_in_order(run);
   EXPECT_NE(run.world.segments, 0u);
   EXPECT_EQ(run.world.partings, 0u);
+  if (script.bare != Bare::kSome) {
+    EXPECT_EQ(run.world.bare != 0, script.bare == Bare::kAll);
+  }
 }
 
 TEST_P(Seeds, StockPeersGetNoSegments) {

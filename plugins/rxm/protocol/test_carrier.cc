@@ -75,7 +75,7 @@ void Node::close(Link &link, bool idle) {
   if (std::exchange(link.open, false)) tell_closed(link, !idle);
 }
 
-ssize_t Node::send(Link &link, const iovec *iov, void *const *, size_t count, uint32_t,
+ssize_t Node::send(Link &link, const iovec *iov, void *const *, size_t count, uint32_t data,
                    uint64_t flags, Token *token) {
   if (const ssize_t rc = admit(link); rc != 0) return rc;
   EXPECT_LE(count, core_->settings().iov_limit);
@@ -84,16 +84,18 @@ ssize_t Node::send(Link &link, const iovec *iov, void *const *, size_t count, ui
     const auto *at = static_cast<const uint8_t *>(iov[i].iov_base);
     bytes.insert(bytes.end(), at, at + iov[i].iov_len);
   }
-  EXPECT_LE(bytes.size(), kHeaderSize + core_->settings().eager_limit);
+  const bool bare = (flags & FI_REMOTE_CQ_DATA) != 0;
+  EXPECT_LE(bytes.size(), (bare ? 0 : kHeaderSize) + core_->settings().eager_limit);
   EXPECT_EQ((flags & FI_COMPLETION) != 0, token != nullptr);
   if (flags & FI_DELIVERY_COMPLETE) ++world_.acknowledged;
-  const auto type = static_cast<PacketType>(bytes.at(1));
-  const bool to_stock = link.other->node != nullptr && link.other->node->stock_;
-  if (type == PacketType::kSegment) ++world_.segments;
-  if (type == PacketType::kPart) ++world_.partings;
-  EXPECT_FALSE(to_stock && (type == PacketType::kSegment || type == PacketType::kPart));
-  if (to_stock) expect_understood(bytes);
-  if (stock_ && type == PacketType::kSegment) reuse_ids(link, bytes);
+  const Node *peer = link.other->node;
+  if (bare) {
+    ++world_.bare;
+    EXPECT_TRUE(core_->settings().bare);
+    EXPECT_TRUE(peer == nullptr || peer->core_->settings().bare) << "a peer that cannot read it";
+  } else {
+    note_packet(link, bytes);
+  }
   if (token != nullptr) {
     link.pending.insert(token);
     const auto sent = [&link, token] { give_back(link, *token); };
@@ -104,10 +106,23 @@ ssize_t Node::send(Link &link, const iovec *iov, void *const *, size_t count, ui
     }
   }
   Link *to = link.other;
-  deliver_to(*to, [to, bytes = std::move(bytes)] {
-    return to->owner == nullptr || to->node->take(*to, bytes);
+  std::optional<uint32_t> said;
+  if (bare) said = data;
+  deliver_to(*to, [to, bytes = std::move(bytes), said] {
+    return to->owner == nullptr || to->node->take(*to, bytes, said);
   });
   return 0;
+}
+
+// A packet with a header is about to leave.
+void Node::note_packet(Link &link, std::vector<uint8_t> &bytes) {
+  const auto type = static_cast<PacketType>(bytes.at(1));
+  const bool to_stock = link.other->node != nullptr && link.other->node->stock_;
+  if (type == PacketType::kSegment) ++world_.segments;
+  if (type == PacketType::kPart) ++world_.partings;
+  EXPECT_FALSE(to_stock && (type == PacketType::kSegment || type == PacketType::kPart));
+  if (to_stock) expect_understood(bytes);
+  if (stock_ && type == PacketType::kSegment) reuse_ids(link, bytes);
 }
 
 ssize_t Node::read(Link &link, const iovec *iov, void *const *, size_t count, const RmaVector *from,
@@ -331,19 +346,23 @@ void Node::tell_closed(Link &link, bool reset) {
   }
 }
 
-bool Node::take(Link &link, const std::vector<uint8_t> &bytes) {
+bool Node::take(Link &link, const std::vector<uint8_t> &bytes, std::optional<uint32_t> data) {
+  const auto is_kept = [&](Buffer &buffer) {
+    return data ? core_->on_bare_message(*link.owner, buffer.bytes, *data, buffer)
+                : core_->on_packet(*link.owner, buffer.bytes, buffer);
+  };
   link.is_quiet = false;
   if (core_->settings().credits) {
     EXPECT_LE(++link.in_use, core_->settings().receive_count) << "more packets than credits";
     auto *own = new Buffer{bytes, &link};
-    if (!core_->on_packet(*link.owner, own->bytes, *own)) release(*own);
+    if (!is_kept(*own)) release(*own);
     return true;
   }
   if (free_.empty() || link.held) return false;
   Buffer *buffer = free_.back();
   free_.pop_back();
   buffer->bytes = bytes;
-  if (!core_->on_packet(*link.owner, buffer->bytes, *buffer)) release(*buffer);
+  if (!is_kept(*buffer)) release(*buffer);
   return true;
 }
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "plugins/rxm/protocol/test_atomic.h"
 
 namespace weft::rxm {
@@ -17,7 +19,10 @@ Node::Node(World &world, size_t number, uint32_t process, const Settings &base,
   receiver_.cq = cq_;
   Settings settings = base;
   settings.process = process;
-  if (stock) settings.max_connections = 0;
+  if (stock) {
+    settings.max_connections = 0;
+    settings.bare = false;
+  }
   core_ = std::make_unique<Core>(*this, *this, settings);
   core_->set_own_address(world.address_of(number));
   buffers_.resize(12);
@@ -40,6 +45,7 @@ Node::~Node() {
     if (std::exchange(link->open, false)) tell_closed(*link, true);
   }
   EXPECT_EQ(core_->unexpected_bytes(), 0u);
+  EXPECT_EQ(core_->counters().violations.value(), violations);
   core_.reset();
   EXPECT_TRUE(regions_.empty()) << "registrations left over";
   fi_close(cq_->base());
@@ -49,14 +55,20 @@ void Node::send(size_t to, size_t length, bool tagged, unsigned kind) {
   TxOp *op = core_->take();
   if (op == nullptr) return;
   const uint64_t id = sent_.size();
-  Sent record{.from = number_, .to = to, .tagged = tagged, .length = length, .bytes = {}};
+  const bool has_data = (!tagged && length < kIdSize) || !world_.chance(world_.without_data);
+  Sent record{.from = number_,
+              .to = to,
+              .tagged = tagged,
+              .has_data = has_data,
+              .length = length,
+              .bytes = {}};
   record.bytes.resize(length);
   for (size_t i = 0; i < length; ++i) record.bytes[i] = pattern(id, i);
   sent_.push_back(std::move(record));
   op->context = reinterpret_cast<void *>(id + 1);
   op->length = length;
-  op->tag = id;
-  op->data = id;  // identifies untagged messages
+  op->tag = tag_of(id);
+  op->data = id;
   op->inject = kind == kInjected && length <= 64;
   op->fence = kind == kFenced;
   uint8_t *bytes = sent_[id].bytes.data();
@@ -64,7 +76,7 @@ void Node::send(size_t to, size_t length, bool tagged, unsigned kind) {
   op->iov[0] = {bytes, half};
   op->iov[1] = {bytes + half, length - half};
   op->count = kind == kTwoVectors ? 2 : 1;
-  core_->prepare_message(*op, tagged, true, kind == kUntilDelivered);
+  core_->prepare_message(*op, tagged, has_data, kind == kUntilDelivered);
   go(*op, to, id);
 }
 
@@ -100,24 +112,26 @@ void Node::add_wide(size_t to, uint64_t key) {
   go(*op, to, id);
 }
 
-void Node::post(size_t length, bool tagged, std::optional<uint64_t> tag) {
+void Node::post(size_t length, bool tagged, std::optional<uint64_t> only) {
   memory_.push_back(std::make_unique<std::vector<uint8_t>>(length));
   const iovec iov{memory_.back()->data(), length};
   const size_t context = memory_.size();
   ASSERT_EQ(receiver_.post({.tagged = tagged,
                             .iov = &iov,
                             .count = 1,
-                            .tag = tag.value_or(0),
-                            .ignore = tag ? 0 : ~UINT64_C(0),
+                            .tag = only ? tag_of(*only) : 0,
+                            .ignore = only ? 0 : ~UINT64_C(0),
                             .context = reinterpret_cast<void *>(context)}),
             0);
 }
 
-void Node::say(const std::vector<uint8_t> &bytes) {
+void Node::say(const std::vector<uint8_t> &bytes, std::optional<uint32_t> data) {
   for (const auto &link : world_.links) {
     if (link->node != this || link->owner == nullptr || !link->open) continue;
     Link *to = link->other;
-    deliver_to(*to, [to, bytes] { return to->owner == nullptr || to->node->take(*to, bytes); });
+    deliver_to(*to, [to, bytes, data] {
+      return to->owner == nullptr || to->node->take(*to, bytes, data);
+    });
     return;
   }
   FAIL() << "no link is open";
@@ -159,13 +173,13 @@ void Node::reap() {
   for (;;) {
     const ssize_t n = cq_->read(&e, 1);
     if (n == 1) {
-      note(e.data, size_t(e.op_context), e.len);
+      note(e);
     } else if (n == -FI_EAVAIL) {
       fi_cq_err_entry err{};
       ASSERT_EQ(cq_->readerr(&err, 0), 1);
       if (err.err == FI_ETRUNC) {
-        EXPECT_EQ(err.len + err.olen, sent_[err.data].length);
-        note(err.data, size_t(err.op_context), err.len);
+        const uint64_t id = note({err.op_context, err.flags, err.len, err.buf, err.data, err.tag});
+        EXPECT_EQ(err.len + err.olen, sent_[id].length);
       } else {
         ++broken;
       }
@@ -196,13 +210,26 @@ void Node::go(TxOp &op, size_t to, uint64_t id) {
   core_->give(op);
 }
 
-void Node::note(uint64_t id, size_t receive, size_t length) {
+uint64_t Node::note(const fi_cq_tagged_entry &e) {
+  const auto receive = size_t(e.op_context);
+  const std::vector<uint8_t> &bytes = *memory_[receive - 1];
+  const bool has_data = (e.flags & FI_REMOTE_CQ_DATA) != 0;
+  uint64_t id = has_data ? e.data : id_of_tag(e.tag);
+  if (!has_data && (e.flags & FI_TAGGED) == 0) std::memcpy(&id, bytes.data(), kIdSize);
   Sent &s = sent_.at(id);
   EXPECT_EQ(s.to, number_);
   EXPECT_EQ(++s.arrived, 1);
+  EXPECT_EQ((e.flags & FI_TAGGED) != 0, s.tagged) << id;
+  EXPECT_EQ(e.tag, s.tagged ? tag_of(id) : 0) << id;
+  EXPECT_EQ(has_data, s.has_data) << id;
+  EXPECT_EQ(e.data, has_data ? id : 0) << id;
   received.emplace_back(receive, id);
-  const std::vector<uint8_t> &bytes = *memory_[receive - 1];
-  for (size_t i = 0; i < length; ++i) ASSERT_EQ(bytes[i], pattern(id, i)) << id << " at " << i;
+  for (size_t i = 0; i < e.len; ++i) {
+    if (bytes[i] == pattern(id, i)) continue;
+    ADD_FAILURE() << "message " << id << " is another one at byte " << i;
+    break;
+  }
+  return id;
 }
 
 }  // namespace weft::rxm

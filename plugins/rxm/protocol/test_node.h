@@ -47,7 +47,8 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   void add(size_t to, uint64_t *result, uint64_t key);
   // An atomic that stock peers do not execute; it must not reach them.
   void add_wide(size_t to, uint64_t key);
-  void post(size_t length, bool tagged, std::optional<uint64_t> tag = {});
+  // `only`: this tagged message.
+  void post(size_t length, bool tagged, std::optional<uint64_t> only = {});
   // The address vector.
   void forget_everybody() { all_known_ = false; }
   bool knows(size_t n) const { return all_known_ && !unknown_.contains(n); }
@@ -58,8 +59,8 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
     if (unknown_.erase(n) != 0) core_->introduce(uint32_t(n), world_.address_of(n));
   }
   size_t saved() const { return receiver_.unexpected(); }
-  // Sends raw bytes to the peer of the first open link.
-  void say(const std::vector<uint8_t> &bytes);
+  // Sends raw bytes to the peer of the first open link. `data`: of a bare message.
+  void say(const std::vector<uint8_t> &bytes, std::optional<uint32_t> data = {});
   void discard_saved();
   size_t memory_of_saved();  // allocated entries of RxMessage::parts
   // Every saved message has the source of the connection that it is counted on.
@@ -70,6 +71,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   void reap();
 
   Core &core() { return *core_; }
+  uint64_t violations = 0;                            // of its peers, that the test expects
   size_t broken = 0;                                  // receives that failed after they had matched
   std::vector<std::pair<size_t, uint64_t>> received;  // receive, message
   uint64_t counter = 0;                               // target of atomics
@@ -131,19 +133,21 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   };
 
   void go(TxOp &op, size_t to, uint64_t id);
-  void note(uint64_t id, size_t receive, size_t length);
+  // Checks a message that has arrived. Returns which one it is.
+  uint64_t note(const fi_cq_tagged_entry &entry);
   // The private data for the peer. That of a stock peer has a plain count of receives at `at`, and
   // no mark of weft.
   std::vector<uint8_t> said(std::span<const uint8_t> data, size_t at) const;
   Link *make(Connection &owner);
   void arrive(Link &link, const sdk::Address &peer, const std::vector<uint8_t> &bytes);
   ssize_t admit(Link &link);
+  void note_packet(Link &link, std::vector<uint8_t> &bytes);
   static void give_back(Link &link, Token &token);
   // Packets of a link arrive in the order in which they were sent.
   void deliver_to(Link &to, std::function<bool()> what);
   static void pump(Link &link);
   void tell_closed(Link &link, bool reset);
-  bool take(Link &link, const std::vector<uint8_t> &bytes);
+  bool take(Link &link, const std::vector<uint8_t> &bytes, std::optional<uint32_t> data);
   bool peek(const Link &by, const RmaVector &v, uint64_t access, std::vector<uint8_t> &out);
   bool poke(const Link &by, const RmaVector &v, const std::vector<uint8_t> &bytes);
 

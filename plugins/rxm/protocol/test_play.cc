@@ -45,6 +45,7 @@ Play::~Play() {
 
 void Play::start(size_t i) {
   if (nodes.size() <= i) nodes.resize(i + 1);
+  settings_.bare = script_.bare == Bare::kAll || (script_.bare == Bare::kSome && world.chance(50));
   nodes[i] =
       std::make_unique<Node>(world, i, ++processes_, settings_, sent, script_.stock && i % 2 == 1);
   nodes[i]->allow_warnings = script_.failures;
@@ -139,7 +140,11 @@ void receive_all(Play &run) {
 }
 
 Script script_of(int seed) {
-  return {.peers = size_t(2 + seed % 7), .write = seed % 2 != 0, .credits = seed % 3 == 0};
+  static constexpr Bare kBare[] = {Bare::kNobody, Bare::kSome, Bare::kSome, Bare::kAll, Bare::kAll};
+  return {.peers = size_t(2 + seed % 7),
+          .write = seed % 2 != 0,
+          .credits = seed % 3 == 0,
+          .bare = kBare[seed % 5]};
 }
 
 void expect_nothing_left(Play &run) {

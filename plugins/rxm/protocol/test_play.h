@@ -23,6 +23,8 @@
 
 namespace weft::rxm {
 
+enum class Bare { kNobody, kSome, kAll };  // who takes bare messages, of those that are not stock
+
 struct Script {
   size_t peers = 2;
   bool write = false;
@@ -30,6 +32,7 @@ struct Script {
   bool credits = false;
   size_t max_connections = 0;
   bool stock = false;  // every second peer is stock
+  Bare bare = Bare::kAll;
   size_t max_controls = 1 << 16, max_segments = 512, max_strangers = SIZE_MAX;
   uint64_t owed_limit = 1 << 20;
   size_t inject_limit = 128;

@@ -87,12 +87,13 @@ struct World : sdk::TestTime {
   bool holds = true;           // the carriers can hold links
   uint64_t slow_news = 0;      // by how much packets may precede the report of a connection
   std::vector<std::function<void()>> put_off;
-  unsigned segments = 0, partings = 0, acknowledged = 0;
+  unsigned without_data = 50;  // percent of messages that have no remote data
+  unsigned segments = 0, partings = 0, acknowledged = 0, bare = 0;
 };
 
 struct Sent {
   size_t from = 0, to = 0;
-  bool message = true, tagged = false;
+  bool message = true, tagged = false, has_data = false;
   bool gone = false;  // the sender died before it ended
   size_t length = 0;
   int ended = 0, err = 0;
@@ -100,8 +101,24 @@ struct Sent {
   std::vector<uint8_t> bytes;
 };
 
+inline constexpr size_t kIdSize = 4;  // bytes at the beginning of a payload
+inline constexpr unsigned kIdBits = 29;
+
+// The payload of a message says which one it is, if it is long enough.
 inline uint8_t pattern(uint64_t id, size_t i) {
-  return uint8_t(id * 131 + i * 7 + (i >> 8));
+  return i < kIdSize ? uint8_t(id >> 8 * i) : uint8_t(id * 131 + i * 7 + (i >> 8));
+}
+
+// The tag says so, too. Its upper part is one of few during some messages, and during others one of
+// more than a connection remembers. The last three are too large for that (wire/bare.h).
+inline uint64_t tag_of(uint64_t id) {
+  static constexpr uint64_t kUppers[] = {
+      0, 77, 0xfffffffe, 1, 2, 3, 0x12345678, 0xffffffff, 0x100000000, (UINT64_C(1) << 35) - 1};
+  const size_t in_use = id / 50 % 2 == 0 ? 3 : std::size(kUppers);
+  return kUppers[(id * 2654435761u >> 7) % in_use] << kIdBits | id;
+}
+inline uint64_t id_of_tag(uint64_t tag) {
+  return tag & ((UINT64_C(1) << kIdBits) - 1);
 }
 
 }  // namespace weft::rxm
