@@ -19,6 +19,9 @@ TEST_P(Seeds, EverythingArrivesOnceAndInOrder) {
   expect_everything_arrived_in_order(run);
   EXPECT_NE(run.world.segments, 0u);
   EXPECT_EQ(run.world.partings, 0u);
+  uint64_t counted = 0;
+  for (const auto &node : run.nodes) counted += node->core().counters().bare.value();
+  EXPECT_EQ(counted, run.world.bare);
   if (script.bare != Bare::kSome) {
     EXPECT_EQ(run.world.bare != 0, script.bare == Bare::kAll);
   }

@@ -182,8 +182,9 @@ inline std::optional<uint32_t> Core::bare_data(const Connection &c, const TxOp &
 [[gnu::always_inline]] inline ssize_t Core::transmit_eager(Connection &c, TxOp &op) {
   const std::optional<uint32_t> data = bare_data(c, op);
   if (!data) return transmit_with_header(c, op);
-  counters_.bare.add_alone();
-  return transmit_whole(c, op, {op.iov, op.count}, desc_of(op), op.length, data);
+  const ssize_t rc = transmit_whole(c, op, {op.iov, op.count}, desc_of(op), op.length, data);
+  if (rc == 0) counters_.bare.add_alone();
+  return rc;
 }
 
 ssize_t Core::transmit_with_header(Connection &c, TxOp &op) {
