@@ -427,7 +427,6 @@ void Core::drop_link(Connection &c, int err) {
   }
   c.asked_ = c.agreed_ = c.doubted_ = false;
   take_level(c, 0);
-  c.tags_sent_ = c.tags_heard_ = BareTags();
   stop_waiting(c);
   if (Connection *other = c.rival_) {
     if (c.own_) {
@@ -464,6 +463,7 @@ void Core::close_link(Connection &c) {
   if (std::exchange(c.held_, false)) std::erase(held_, &c);
   strangers_ -= is_stranger(c);
   c.heard_ = c.quiet_ = false;
+  c.tags_sent_ = c.tags_heard_ = BareTags();
   c.credits_ = 1;
   c.reposted_ = 0;
   bool idle = c.flights_ == 0 && c.controls_ == 0;

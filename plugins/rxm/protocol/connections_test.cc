@@ -10,6 +10,11 @@
 namespace weft::rxm {
 namespace {
 
+void pass(Play &run, uint64_t ticks) {
+  for (const uint64_t end = run.world.now + ticks; run.world.next() <= end;)
+    run.world.step(), run.turn();
+}
+
 // Peers that hang up without an answer, because many connect at once, cost only time.
 TEST_P(Seeds, HangUpsOfACrowdedPeerCostOnlyTime) {
   Script script = script_of(GetParam());
@@ -52,13 +57,9 @@ TEST_P(ManySeeds, ClosingIdleConnectionsLosesNothing) {
 // had not yet reported the link as connected.
 TEST(Core, MessagesOfAnUnreportedLinkEndWithIt) {
   Play run(1, {.failures = true});
-  const auto pass = [&run](uint64_t ticks) {
-    for (const uint64_t end = run.world.now + ticks; run.world.next() <= end;)
-      run.world.step(), run.turn();
-  };
   run.world.slow_news = UINT64_C(1) << 40;
   run.nodes[0]->send(1, 10, true);
-  pass(1000);
+  pass(run, 1000);
   // Send only the first segment of a message.
   WireHeader h = header_of(PacketType::kSegment, 0);
   h.op = uint8_t(PacketOp::kTagged);
@@ -69,7 +70,7 @@ TEST(Core, MessagesOfAnUnreportedLinkEndWithIt) {
   std::vector<uint8_t> bytes(sizeof h + 512);
   std::memcpy(bytes.data(), &h, sizeof h);
   run.nodes[1]->say(bytes);
-  pass(1000);
+  pass(run, 1000);
   ASSERT_EQ(run.nodes[0]->saved(), 1u);
   run.world.silent = true;
   run.stop(1);
@@ -77,11 +78,35 @@ TEST(Core, MessagesOfAnUnreportedLinkEndWithIt) {
   run.world.slow_news = 0;
   for (auto &node : run.nodes) node->allow_warnings = false;
   run.nodes[1]->send(0, 1500, true);
-  pass(10'000);
+  pass(run, 10'000);
   EXPECT_EQ(run.sent[1].ended, 1);
   EXPECT_EQ(run.sent[1].err, 0);
   EXPECT_EQ(run.nodes[0]->saved(), 2u)
       << "the message that was begun and will fail, and the whole one";
+}
+
+// The tags that such a link brought are forgotten with it, also if the peer hung up.
+TEST(Core, TagsOfAnUnreportedLinkAreForgotten) {
+  Play run(1, Script{});
+  run.world.without_data = 100;
+  run.world.eagain = 0;
+  run.world.slow_news = UINT64_C(1) << 40;
+  run.nodes[0]->send(1, 10, true);
+  pass(run, 1000);
+  run.nodes[1]->send(0, 10, true);
+  pass(run, 1000);
+  ASSERT_EQ(run.nodes[0]->saved(), 1u);
+  ASSERT_NE(tag_of(1) >> kIdBits, tag_of(2) >> kIdBits) << "the next message takes its place";
+  run.world.slow_news = 0;
+  for (const auto &link : run.world.links)
+    if (link->node == run.nodes[0].get() && link->owner != nullptr)
+      run.nodes[0]->core().on_refused(*link->owner, FI_ECONNRESET, {}, /*passes=*/true);
+  pass(run, 10'000);
+  for (int i = 0; i < 20; ++i) run.nodes[1]->send(0, 10, true);
+  run.settle();
+  receive_all(run);
+  expect_everything_arrived_in_order(run);  // with the tags that were sent
+  EXPECT_NE(run.world.bare, 0u);
 }
 
 TEST_P(Seeds, IdleConnectionsAreClosedUnderALimit) {

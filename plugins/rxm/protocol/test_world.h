@@ -115,7 +115,7 @@ inline uint64_t tag_of(uint64_t id) {
   static constexpr uint64_t kUppers[] = {
       0, 77, 0xfffffffe, 1, 2, 3, 0x12345678, 0xffffffff, 0x100000000, (UINT64_C(1) << 35) - 1};
   const size_t in_use = id / 50 % 2 == 0 ? 3 : std::size(kUppers);
-  return kUppers[(id * 2654435761u >> 7) % in_use] << kIdBits | id;
+  return kUppers[(id * 0x9e3779b97f4a7c15 >> 40) % in_use] << kIdBits | id;
 }
 inline uint64_t id_of_tag(uint64_t tag) {
   return tag & ((UINT64_C(1) << kIdBits) - 1);
