@@ -247,6 +247,45 @@ TEST(Core, ARestartedPeerGetsNoAdditionalShare) {
   }
 }
 
+// A bare message that cannot be one ends its connection, and nothing else.
+TEST(Core, ABareMessageThatCannotBeOneEndsItsConnection) {
+  constexpr uint32_t kTagged = UINT32_C(1) << 31, kSecondPlace = UINT32_C(1) << 29;
+  const auto expect = [](const char *what, bool is_right, Bare bare, uint32_t data, size_t length) {
+    SCOPED_TRACE(what);
+    Play run(1, {.peers = 3, .failures = true, .bare = bare});
+    run.world.eagain = 0;
+    // One upper part of a tag becomes known.
+    for (const size_t n : {0, 2}) {
+      run.nodes[n]->send(1, 10, true);
+      run.nodes[1]->post(5000, true);
+      run.settle();
+    }
+    run.nodes[0]->say(std::vector<uint8_t>(length), data);
+    run.settle();
+    run.nodes[1]->violations = is_right ? 0 : 1;
+    EXPECT_EQ(run.nodes[1]->core().counters().violations.value(), run.nodes[1]->violations);
+    EXPECT_EQ(run.nodes[1]->core().counters().lost.value(), run.nodes[1]->violations);
+    EXPECT_EQ(run.nodes[1]->saved(), is_right ? 1u : 0u);
+    run.nodes[1]->discard_saved();
+    for (const size_t n : {0, 2}) {
+      run.nodes[n]->send(1, 10, true);
+      run.nodes[1]->post(5000, true);
+    }
+    run.settle();
+    EXPECT_EQ(run.nodes[1]->core().connections(), 2u);
+    expect_everything_arrived_in_order(run);
+  };
+  expect("of a known tag", true, Bare::kAll, kTagged | 5, 512);
+  expect("without a tag", true, Bare::kAll, kBareUntagged, 512);
+  expect("without bytes", true, Bare::kAll, kBareUntagged, 0);
+  expect("too long", false, Bare::kAll, kTagged | 5, 513);
+  expect("too long, without a tag", false, Bare::kAll, kBareUntagged, kHeaderSize + 512);
+  expect("of a place that is not known", false, Bare::kAll, kTagged | kSecondPlace | 5, 10);
+  expect("with a part of a tag, but not tagged", false, Bare::kAll, 5, 10);
+  expect("not asked for", false, Bare::kNobody, kTagged | 5, 10);
+  expect("not asked for, without a tag", false, Bare::kNobody, kBareUntagged, 0);
+}
+
 // Announcements of strangers that died still count against the share of strangers.
 TEST(Core, AnnouncementsOfDeadStrangersCount) {
   Play run(1, {.failures = true});
