@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 namespace weft::sdk {
@@ -31,21 +32,18 @@ class Pool {
       : limit_(limit), chunk_(std::max<size_t>(chunk, 1)) {}
 
   T *take() {
-    if (free_.empty() && !grow()) return nullptr;
-    T *object = free_.back();
-    free_.pop_back();
-    return object;
+    if (free_count_ == 0 && !grow()) [[unlikely]]
+      return nullptr;
+    return free_[--free_count_];
   }
-  void give(T *object) {
-    free_.push_back(object);
-  }  // never allocates: capacity was reserved with the chunk
+  void give(T *object) { free_[free_count_++] = object; }  // there is room for all
   // All objects that there are, in use or not.
   template <class F>
   void visit(F each) {
     for (const Chunk &chunk : chunks_)
       for (size_t i = 0; i < chunk.count; ++i) each(chunk.objects[i]);
   }
-  size_t in_use() const { return made_ - free_.size(); }
+  size_t in_use() const { return made_ - free_count_; }
   size_t limit() const { return limit_; }
 
  private:
@@ -55,25 +53,27 @@ class Pool {
   };
   static constexpr size_t kLaterChunk = 32;
 
-  bool grow() {
+  [[gnu::noinline]] bool grow() {
     // A user that began with a small chunk and needs many objects gets more at once.
     const size_t n =
         std::min(std::clamp(made_, chunk_, std::max(chunk_, kLaterChunk)), limit_ - made_);
     if (n == 0) return false;
     try {
-      free_.reserve(made_ + n);
+      auto more = std::make_unique_for_overwrite<T *[]>(made_ + n);
       chunks_.push_back({std::make_unique<T[]>(n), n});
+      free_ = std::move(more);  // the old one is empty
     } catch (const std::bad_alloc &) {
       return false;
     }
     made_ += n;
-    for (size_t i = n; i-- > 0;) free_.push_back(&chunks_.back().objects[i]);
+    for (size_t i = n; i-- > 0;) give(&chunks_.back().objects[i]);
     return true;
   }
 
   const size_t limit_, chunk_;
   size_t made_ = 0;
-  std::vector<T *> free_;
+  size_t free_count_ = 0;
+  std::unique_ptr<T *[]> free_;
   std::vector<Chunk> chunks_;
 };
 
