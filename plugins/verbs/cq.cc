@@ -116,13 +116,75 @@ void CompletionQueue::give_back(size_t places) {
 
 // ---- reading ----
 
-void CompletionQueue::read(sdk::CqWriter &out) {
-  if (flush_wanted_.load(std::memory_order_acquire)) flush_members(out);
-  while (!taken_.empty() && out.room() != 0) {
-    const ibv_wc wc = taken_.front();
-    taken_.pop_front();
-    deliver(wc, out);
+// A shared receive does not know whom it served. Null: an endpoint that is closed.
+inline WorkQueues *CompletionQueue::queues_of(const RecvOp &op, uint32_t qp_num) {
+  if (op.shared == nullptr) return op.queues;
+  if (recent_ != nullptr && recent_->qp_num() == qp_num) return recent_;
+  return recent_ = member_of(qp_num);
+}
+
+[[gnu::noinline]] WorkQueues *CompletionQueue::member_of(uint32_t qp_num) {
+  const auto known = numbers_.find(qp_num);
+  if (known != numbers_.end() && known->second->qp_num() == qp_num) return known->second;
+  for (WorkQueues *const queues : members_)
+    if (queues->qp_num() == qp_num) return numbers_[qp_num] = queues;
+  return nullptr;
+}
+
+[[gnu::always_inline]] inline void CompletionQueue::deliver_send(const ibv_wc &wc,
+                                                                 sdk::CqWriter &out) {
+  if (wc.status != IBV_WC_SUCCESS) [[unlikely]]
+    return deliver_failed_send(wc, out);
+  SendOp &op = *send_op(wc.wr_id);
+  const bool report = op.report;
+  const sdk::Completion done{.context = op.context, .flags = op.flags, .len = op.length};
+  op.queues->retire(op);
+  if (report) out.put(done);
+}
+
+[[gnu::always_inline]] inline void CompletionQueue::deliver_receive(const ibv_wc &wc,
+                                                                    sdk::CqWriter &out) {
+  if (wc.status != IBV_WC_SUCCESS) [[unlikely]]
+    return deliver_failed_receive(wc, out);
+  RecvOp &op = *recv_op(wc.wr_id);
+  void *const context = op.context;
+  bool reports = true;
+  fi_addr_t source = FI_ADDR_NOTAVAIL;
+  if (asks_members_)
+    if (WorkQueues *const queues = queues_of(op, wc.qp_num); queues != nullptr) {
+      reports = queues->reports_receive(op.flags);
+      source = queues->names_sources() ? queues->source_of(wc, op) : queues->identity();
+    }
+  if (op.shared != nullptr) {
+    op.shared->release(op);
+  } else {
+    op.queues->release(op);
   }
+  uint64_t flags = FI_RECV | FI_MSG, data = 0;
+  if (wc.wc_flags & IBV_WC_WITH_IMM) {
+    flags |= FI_REMOTE_CQ_DATA;
+    data = ntohl(wc.imm_data);
+    // A write with data has taken a receive, and touched nothing of its buffer (FI_RX_CQ_DATA).
+    if (wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+      flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
+      reports = true;
+    }
+  }
+  if (reports)
+    out.put(
+        {.context = context, .flags = flags, .len = wc.byte_len, .data = data, .src_addr = source});
+}
+
+[[gnu::always_inline]] inline void CompletionQueue::deliver(const ibv_wc &wc, sdk::CqWriter &out) {
+  if (is_receive(wc.wr_id)) return deliver_receive(wc, out);
+  deliver_send(wc, out);
+}
+
+void CompletionQueue::read(sdk::CqWriter &out) {
+  if (flush_wanted_.load(std::memory_order_acquire)) [[unlikely]]
+    flush_members(out);
+  if (!taken_.empty()) [[unlikely]]
+    deliver_taken(out);
   ibv_wc some[kAtOnce];
   while (out.room() != 0) {
     const int asked = int(std::min<size_t>(out.room(), kAtOnce));
@@ -132,77 +194,46 @@ void CompletionQueue::read(sdk::CqWriter &out) {
   }
 }
 
-void CompletionQueue::deliver(const ibv_wc &wc, sdk::CqWriter &out) {
-  if (is_receive(wc.wr_id)) return deliver_receive(wc, out);
-  deliver_send(wc, out);
+[[gnu::noinline]] void CompletionQueue::deliver_taken(sdk::CqWriter &out) {
+  while (!taken_.empty() && out.room() != 0) {
+    const ibv_wc wc = taken_.front();
+    taken_.pop_front();
+    deliver(wc, out);
+  }
 }
 
-void CompletionQueue::deliver_send(const ibv_wc &wc, sdk::CqWriter &out) {
+[[gnu::noinline]] void CompletionQueue::deliver_failed_send(const ibv_wc &wc, sdk::CqWriter &out) {
   SendOp &op = *send_op(wc.wr_id);
   WorkQueues *const queues = op.queues;
-  void *const context = op.context;
-  const uint64_t flags = op.flags, length = op.length;
-  const bool report = op.report;
-  const ibv_wc_status status =
-      wc.status != IBV_WC_SUCCESS && op.cause != IBV_WC_SUCCESS ? op.cause : wc.status;
-  if (op.whole != nullptr && wc.status != IBV_WC_SUCCESS) {  // the whole reports it
+  if (op.whole != nullptr) {  // the whole reports it
     if (op.whole->cause == IBV_WC_SUCCESS) op.whole->cause = wc.status;
     on_failure(wc.status, queues);
     return queues->retire(op);
   }
+  const ibv_wc_status status = op.cause != IBV_WC_SUCCESS ? op.cause : wc.status;
+  void *const context = op.context;
+  const uint64_t flags = op.flags;
   queues->retire(op);
-  if (wc.status == IBV_WC_SUCCESS) {
-    if (report) out.put({.context = context, .flags = flags, .len = length});
-    return;
-  }
   out.put_error({.context = context,
                  .flags = flags,
                  .err = on_failure(status, queues),
                  .prov_errno = int(status)});
 }
 
-void CompletionQueue::deliver_receive(const ibv_wc &wc, sdk::CqWriter &out) {
+[[gnu::noinline]] void CompletionQueue::deliver_failed_receive(const ibv_wc &wc,
+                                                               sdk::CqWriter &out) {
   RecvOp &op = *recv_op(wc.wr_id);
   void *const context = op.context;
-  const bool failed = wc.status != IBV_WC_SUCCESS;
-  WorkQueues *const queues =
-      selective_ || identified_ || failed ? queues_of(op, wc.qp_num) : nullptr;
-  const bool reports = !selective_ || queues == nullptr || queues->reports_receive(op.flags);
-  fi_addr_t source = queues != nullptr ? queues->identity() : FI_ADDR_NOTAVAIL;
-  if (op.queues != nullptr && op.queues->names_sources() && wc.status == IBV_WC_SUCCESS)
-    source = op.queues->source_of(wc, op);
+  WorkQueues *const queues = queues_of(op, wc.qp_num);
   if (op.shared != nullptr) {
     op.shared->release(op);
   } else {
     op.queues->release(op);
   }
-  if (failed) {
-    out.put_error({.context = context,
-                   .flags = FI_RECV | FI_MSG,
-                   .err = on_failure(wc.status, queues),
-                   .prov_errno = int(wc.status)});
-    return;
-  }
-  sdk::Completion done{
-      .context = context, .flags = FI_RECV | FI_MSG, .len = wc.byte_len, .src_addr = source};
-  if (wc.wc_flags & IBV_WC_WITH_IMM) {
-    done.flags |= FI_REMOTE_CQ_DATA;
-    done.data = ntohl(wc.imm_data);
-  }
-  // A write with data has taken a receive, and touched nothing of its buffer (FI_RX_CQ_DATA).
-  const bool written = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
-  if (written) done.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
-  if (reports || written) out.put(done);
-}
-
-// A shared receive does not know whom it served. Null: an endpoint that is closed.
-WorkQueues *CompletionQueue::queues_of(const RecvOp &op, uint32_t qp_num) {
-  if (op.shared == nullptr) return op.queues;
-  const auto known = numbers_.find(qp_num);
-  if (known != numbers_.end() && known->second->qp_num() == qp_num) return known->second;
-  for (WorkQueues *const queues : members_)
-    if (queues->qp_num() == qp_num) return numbers_[qp_num] = queues;
-  return nullptr;
+  out.put_error({.context = context,
+                 .flags = FI_RECV | FI_MSG,
+                 .err = on_failure(wc.status, queues),
+                 .prov_errno = int(wc.status)});
 }
 
 int CompletionQueue::on_failure(ibv_wc_status status, WorkQueues *queues) {
@@ -215,8 +246,8 @@ int CompletionQueue::on_failure(ibv_wc_status status, WorkQueues *queues) {
 
 void CompletionQueue::join(WorkQueues &queues) {
   members_.push_back(&queues);
-  selective_ = selective_ || queues.chooses_receives();
-  identified_ = identified_ || queues.identity() != FI_ADDR_NOTAVAIL;
+  asks_members_ = asks_members_ || queues.chooses_receives() || queues.names_sources() ||
+                  queues.identity() != FI_ADDR_NOTAVAIL;
 }
 
 void CompletionQueue::flush_members(sdk::CqWriter &out) {
@@ -267,6 +298,7 @@ void CompletionQueue::leave(const WorkQueues &queues) {
   });
   std::erase(members_, &queues);
   std::erase_if(numbers_, [&](const auto &one) { return one.second == &queues; });
+  recent_ = nullptr;
 }
 
 // ---- waiting ----

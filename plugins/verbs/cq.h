@@ -81,11 +81,15 @@ class CompletionQueue final : public sdk::CqSource, private DeviceUser {
   CompletionQueue(const Device &device, sdk::Stats<Counters> &stats, ibv_comp_channel *channel,
                   ibv_cq *cq);
   WorkQueues *queues_of(const RecvOp &op, uint32_t qp_num);
+  WorkQueues *member_of(uint32_t qp_num);
   int on_failure(ibv_wc_status status, WorkQueues *queues);
   bool reserve_locked(size_t places);
   void deliver(const ibv_wc &wc, sdk::CqWriter &out);
   void deliver_send(const ibv_wc &wc, sdk::CqWriter &out);
   void deliver_receive(const ibv_wc &wc, sdk::CqWriter &out);
+  void deliver_failed_send(const ibv_wc &wc, sdk::CqWriter &out);
+  void deliver_failed_receive(const ibv_wc &wc, sdk::CqWriter &out);
+  void deliver_taken(sdk::CqWriter &out);
   void flush_members(sdk::CqWriter &out);
   // DeviceUser
   void on_device_event(ibv_event_type type) override;
@@ -104,8 +108,9 @@ class CompletionQueue final : public sdk::CqSource, private DeviceUser {
   std::atomic<bool> failed_{false};  // the device says so
   std::vector<WorkQueues *> members_;
   std::unordered_map<uint32_t, WorkQueues *> numbers_;  // some of the members, by queue pair
-  bool selective_ = false;    // a member reports only the receives that ask for it
-  bool identified_ = false;   // a member says what its peer is called
+  WorkQueues *recent_ = nullptr;                        // the last that was looked up there
+  // A member reports only the receives that ask for it, or says who sent what it receives.
+  bool asks_members_ = false;
   std::deque<ibv_wc> taken_;  // off the device, not delivered yet
 };
 

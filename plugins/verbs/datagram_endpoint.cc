@@ -62,13 +62,11 @@ ssize_t DatagramEndpoint::start(const sdk::SendRequest &r) {
   if (is_broken() && (rc = recover()) != 0) return rc;
   const Remote *const to = remote(r, rc);
   if (to == nullptr) return rc;
-  SendOp *const op = begin(rc, r.context, FI_SEND | FI_MSG, r.length, r.report);
-  if (op == nullptr) return rc;
   iovec iov[sdk::kIovLimit];
   std::copy_n(r.iov, r.count, iov);
   iov[0] = {static_cast<char *>(iov[0].iov_base) + kDatagramHeader,
             iov[0].iov_len - kDatagramHeader};
-  ibv_send_wr work{};
+  ibv_send_wr work;
   ibv_sge pieces[sdk::kIovLimit];
   work.opcode = IBV_WR_SEND;
   if (r.flags & FI_REMOTE_CQ_DATA) {
@@ -79,9 +77,8 @@ ssize_t DatagramEndpoint::start(const sdk::SendRequest &r) {
   work.wr.ud.remote_qpn = to->queue_pair;
   work.wr.ud.remote_qkey = kQueueKey;
   rc = place(work, pieces, iov, r.desc, r.count, r.length - kDatagramHeader, true);
-  if (rc == 0) return submit(*op, work, r.flags);
-  undo(*op);
-  return rc;
+  if (rc != 0) return rc;
+  return submit(work, {r.context, FI_SEND | FI_MSG, r.length, r.report}, r.flags);
 }
 
 ssize_t DatagramEndpoint::start(const sdk::RecvRequest &r) {

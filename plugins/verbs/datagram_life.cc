@@ -82,12 +82,12 @@ Result<void> DatagramEndpoint::enable() {
   if (tx_cq() == nullptr)
     return fail(FI_ENOCQ, "fi_enable: bind a completion queue first: the device needs one");
   WEFT_CHECK(read_port());
+  if (caps() & FI_SOURCE) name_sources();
   join_queues(true);
   if (auto made = make_queue_pair(); !made) {
     drop_queue_pair();
     return made;
   }
-  if (caps() & FI_SOURCE) name_sources();
   sdk::Guard guard(domain_.engine().lock());
   av()->add_user(*this, true);
   sdk::Guard own(own_lock);

@@ -44,31 +44,25 @@ int query_atomic(uint64_t caps, sdk::AtomicKind kind, int datatype, int op, size
   return 0;
 }
 
+// The rest of a work request is for opcodes that are not used with it, so it is left as it is.
 ssize_t MessageQueues::transmit(const sdk::SendRequest &r) {
-  ssize_t rc;
-  SendOp *const op = begin(rc, r.context, FI_SEND | FI_MSG, r.length, r.report);
-  if (op == nullptr) return rc;
-  ibv_send_wr work{};
+  ibv_send_wr work;
   ibv_sge pieces[sdk::kIovLimit];
   work.opcode = IBV_WR_SEND;
   if (r.flags & FI_REMOTE_CQ_DATA) {
     work.opcode = IBV_WR_SEND_WITH_IMM;
     work.imm_data = htonl(uint32_t(r.data));
   }
-  rc = place(work, pieces, r.iov, r.desc, r.count, r.length, true);
-  if (rc == 0) return submit(*op, work, r.flags);
-  undo(*op);
-  return rc;
+  const ssize_t rc = place(work, pieces, r.iov, r.desc, r.count, r.length, true);
+  if (rc != 0) return rc;
+  return submit(work, {r.context, FI_SEND | FI_MSG, r.length, r.report}, r.flags);
 }
 
 ssize_t MessageQueues::transmit(const sdk::RmaRequest &r) {
   if (r.rma_count != 1 || r.rma[0].key > UINT32_MAX) return -FI_EINVAL;
   if (!r.write && r.count > read_pieces()) return read_in_parts(r);
   const uint64_t kind = r.write ? FI_WRITE : FI_READ;
-  ssize_t rc;
-  SendOp *const op = begin(rc, r.context, FI_RMA | kind, r.length, r.report);
-  if (op == nullptr) return rc;
-  ibv_send_wr work{};
+  ibv_send_wr work;
   ibv_sge pieces[sdk::kIovLimit];
   work.opcode = r.write ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
   if (r.flags & FI_REMOTE_CQ_DATA) {
@@ -77,10 +71,9 @@ ssize_t MessageQueues::transmit(const sdk::RmaRequest &r) {
   }
   work.wr.rdma.remote_addr = r.rma[0].addr;
   work.wr.rdma.rkey = uint32_t(r.rma[0].key);
-  rc = place(work, pieces, r.iov, r.desc, r.count, r.length, r.write);
-  if (rc == 0) return submit(*op, work, r.flags);
-  undo(*op);
-  return rc;
+  const ssize_t rc = place(work, pieces, r.iov, r.desc, r.count, r.length, r.write);
+  if (rc != 0) return rc;
+  return submit(work, {r.context, FI_RMA | kind, r.length, r.report}, r.flags);
 }
 
 ssize_t MessageQueues::transmit(const sdk::AtomicRequest &r) {
@@ -94,10 +87,6 @@ ssize_t MessageQueues::transmit(const sdk::AtomicRequest &r) {
   if (!writes && (in_device_memory(r.operand_desc, r.operand_count) ||
                   in_device_memory(r.compare_desc, r.compare_count)))
     return -FI_EOPNOTSUPP;
-  ssize_t rc;
-  SendOp *const op =
-      begin(rc, r.context, FI_ATOMIC | (writes ? FI_WRITE : FI_READ), kAtomicSize, r.report);
-  if (op == nullptr) return rc;
   const fi_ioc &buffer = writes ? r.operands[0] : r.results[0];
   void *const *const desc = writes ? r.operand_desc : r.result_desc;
   const iovec local{buffer.addr, kAtomicSize};
@@ -125,10 +114,10 @@ ssize_t MessageQueues::transmit(const sdk::AtomicRequest &r) {
     work.wr.rdma.remote_addr = target->addr;
     work.wr.rdma.rkey = uint32_t(target->key);
   }
-  rc = place(work, pieces, &local, desc, 1, kAtomicSize, writes);
-  if (rc == 0) return submit(*op, work, flags);
-  undo(*op);
-  return rc;
+  const ssize_t rc = place(work, pieces, &local, desc, 1, kAtomicSize, writes);
+  if (rc != 0) return rc;
+  const uint64_t kind = FI_ATOMIC | (writes ? FI_WRITE : FI_READ);
+  return submit(work, {r.context, kind, kAtomicSize, r.report}, flags);
 }
 
 }  // namespace weft::verbs

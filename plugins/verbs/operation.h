@@ -16,7 +16,11 @@
 #include <infiniband/verbs.h>
 #include <weft/sdk/iov.h>
 
+#include <cerrno>
 #include <cstdint>
+#include <cstdlib>
+
+#include "plugins/verbs/region.h"
 
 namespace weft::verbs {
 
@@ -59,7 +63,17 @@ inline uint64_t work_id(const RecvOp &op) {
 // `needs_piece`: siw refuses a receive without a vector.
 inline ibv_recv_wr receive_work(RecvOp &op, bool needs_piece) {
   if (op.count == 0 && needs_piece) op.pieces[op.count++] = {};
-  return {.wr_id = work_id(op), .sg_list = op.pieces, .num_sge = int(op.count)};
+  ibv_recv_wr work;
+  work.wr_id = work_id(op);
+  work.next = nullptr;
+  work.sg_list = op.pieces;
+  work.num_sge = int(op.count);
+  return work;
+}
+// What a call returns where the device has refused its request; siw's errors are negative.
+inline ssize_t post_error(int error) {
+  const int positive = std::abs(error);
+  return positive == ENOMEM ? -FI_EAGAIN : -positive;
 }
 inline bool is_receive(uint64_t id) {
   return id & 1;
@@ -73,8 +87,21 @@ inline RecvOp *recv_op(uint64_t id) {
 
 // Turns vectors and their descriptors into pieces for the device. 0, or -FI_EINVAL where a buffer
 // has no descriptor.
-ssize_t fill_pieces(const iovec *iov, void *const *desc, size_t count, ibv_sge *pieces,
-                    uint32_t &used);
+inline ssize_t fill_pieces(const iovec *iov, void *const *desc, size_t count, ibv_sge *pieces,
+                           uint32_t &used) {
+  uint32_t n = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const size_t length = iov[i].iov_len;
+    if (length == 0 || iov[i].iov_base == nullptr) continue;
+    if (desc == nullptr || desc[i] == nullptr || length > UINT32_MAX) return -FI_EINVAL;
+    pieces[n].addr = reinterpret_cast<uintptr_t>(iov[i].iov_base);
+    pieces[n].length = uint32_t(length);
+    pieces[n].lkey = Region::of(desc[i]).local_key();
+    ++n;
+  }
+  used = n;
+  return 0;
+}
 
 }  // namespace weft::verbs
 

@@ -19,6 +19,7 @@ SharedReceive::SharedReceive(Domain &domain, ibv_srq *srq, size_t size, uint64_t
     : Object(domain.instance(), FI_CLASS_SRX_CTX, context),
       domain_(domain),
       is_xrc_(srq == nullptr),
+      needs_piece_(domain.device().facts.transport == Transport::kIwarp),
       srq_(srq),
       op_flags_(op_flags),
       lock_(domain.locked()),
@@ -76,33 +77,30 @@ ssize_t SharedReceive::start(const sdk::RecvRequest &r) {
   op->context = r.context;
   op->flags = r.flags;
   ssize_t rc = fill_pieces(r.iov, r.desc, r.count, op->pieces, op->count);
-  if (rc == 0 && srq_ == nullptr) {
-    op->next = nullptr;
-    (last_early_ != nullptr ? last_early_->next : early_) = op;
-    last_early_ = op;
-    return 0;
-  }
-  if (rc == 0) rc = post(*op);
+  if (rc == 0) rc = srq_ != nullptr ? post(*op) : post_early(*op);
   if (rc != 0) ops_.give(op);
   return rc;
 }
 
+// The queue is not there yet.
+ssize_t SharedReceive::post_early(RecvOp &op) {
+  op.next = nullptr;
+  (last_early_ != nullptr ? last_early_->next : early_) = &op;
+  last_early_ = &op;
+  return 0;
+}
+
 ssize_t SharedReceive::post(RecvOp &op) {
-  ibv_recv_wr wr = receive_work(op, domain_.device().facts.transport == Transport::kIwarp);
-  ibv_recv_wr *bad = nullptr;
-  const int error = std::abs(ibv_post_srq_recv(srq_, &wr, &bad));
-  return error == ENOMEM ? -FI_EAGAIN : -error;
+  ibv_recv_wr wr = receive_work(op, needs_piece_);
+  ibv_recv_wr *bad;
+  const int error = ibv_post_srq_recv(srq_, &wr, &bad);
+  return error == 0 ? 0 : post_error(error);
 }
 
 SharedReceive *SharedReceive::find(struct fid *fid, Domain &domain) {
   if (!is_mine(fid, FI_CLASS_SRX_CTX, domain.instance())) return nullptr;
   SharedReceive *const shared = from(fid);
   return &shared->domain_ == &domain ? shared : nullptr;
-}
-
-void SharedReceive::release(RecvOp &op) {
-  sdk::Guard guard(lock_);
-  ops_.give(&op);
 }
 
 ssize_t SharedReceive::rx_size_left() {

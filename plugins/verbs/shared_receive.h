@@ -39,7 +39,10 @@ class SharedReceive final : public sdk::Object<SharedReceive, fid_ep>,
   Result<void> start_xrc(CompletionQueue &queue);
   uint32_t number() const { return number_; }  // by which peers name it
   size_t size() const { return ops_.limit(); }
-  void release(RecvOp &op);
+  void release(RecvOp &op) {
+    sdk::Guard guard(lock_);
+    ops_.give(&op);
+  }
   std::atomic<size_t> users{0};  // endpoints bound
 
   // ---- for ReceiveOps ----
@@ -60,11 +63,13 @@ class SharedReceive final : public sdk::Object<SharedReceive, fid_ep>,
 
  private:
   ssize_t post(RecvOp &op);
+  ssize_t post_early(RecvOp &op);
   SharedReceive(Domain &domain, ibv_srq *srq, size_t size, uint64_t op_flags, void *context);
   ~SharedReceive() = default;
 
   Domain &domain_;
   const bool is_xrc_;
+  const bool needs_piece_;
   ibv_srq *srq_;  // null: not made yet
   CompletionQueue *queue_ = nullptr;
   uint32_t number_ = 0;

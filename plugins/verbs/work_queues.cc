@@ -13,71 +13,16 @@
 
 namespace weft::verbs {
 
-ssize_t fill_pieces(const iovec *iov, void *const *desc, size_t count, ibv_sge *pieces,
-                    uint32_t &used) {
-  used = 0;
-  for (size_t i = 0; i < count; ++i) {
-    if (iov[i].iov_len == 0 || iov[i].iov_base == nullptr) continue;
-    if (desc == nullptr || desc[i] == nullptr || iov[i].iov_len > UINT32_MAX) return -FI_EINVAL;
-    pieces[used++] = {.addr = reinterpret_cast<uintptr_t>(iov[i].iov_base),
-                      .length = uint32_t(iov[i].iov_len),
-                      .lkey = Region::of(desc[i]).local_key()};
-  }
-  return 0;
-}
-
 bool WorkQueues::in_device_memory(void *const *desc, size_t count) const {
   if (!device_memory_ || desc == nullptr) return false;
   return std::any_of(desc, desc + count,
                      [](const void *one) { return one != nullptr && Region::of(one).of_device(); });
 }
 
-ssize_t WorkQueues::place(ibv_send_wr &work, ibv_sge *pieces, const iovec *iov, void *const *desc,
-                          size_t count, uint64_t length, bool may_inline) const {
-  work.sg_list = pieces;
-  if (!may_inline || length > inline_size_ || (length != 0 && in_device_memory(desc, count))) {
-    uint32_t used;
-    const ssize_t rc = fill_pieces(iov, desc, count, pieces, used);
-    work.num_sge = int(used);
-    return rc;
-  }
-  // The device gets the bytes with the request: no descriptor is needed, and the buffer is free.
-  work.send_flags |= IBV_SEND_INLINE;
-  for (size_t i = 0; i < count; ++i) {
-    if (iov[i].iov_len == 0) continue;
-    pieces[work.num_sge++] = {.addr = reinterpret_cast<uintptr_t>(iov[i].iov_base),
-                              .length = uint32_t(iov[i].iov_len),
-                              .lkey = 0};
-  }
-  return 0;
-}
-
-SendOp *WorkQueues::begin(ssize_t &rc, void *context, uint64_t flags, uint64_t length,
-                          bool report) {
-  rc = -FI_EAGAIN;
-  if (metered_ && !joined_tx_->take_place()) return nullptr;
-  SendOp *const op = sends_.take();
-  if (op == nullptr) {
-    if (metered_) joined_tx_->give_back(1);
-    post_kept();  // what is kept back does not complete by itself
-    return nullptr;
-  }
-  *op = {.queues = this,
-         .context = context,
-         .flags = flags,
-         .length = length,
-         .number = ++number_,
-         .next = nullptr,
-         .report = report,
-         .signalled = false,
-         .told = false,
-         .done = false,
-         .failed = 0,
-         .whole = nullptr,
-         .cause = IBV_WC_SUCCESS};
-  (newest_ != nullptr ? newest_->next : oldest_) = op;
-  newest_ = op;
-  return op;
+[[gnu::noinline]] SendOp *WorkQueues::begin_in_vain() {
+  if (metered_) joined_tx_->give_back(1);
+  post_kept();  // what is kept back does not complete by itself
+  return nullptr;
 }
 
 void WorkQueues::undo(SendOp &op) {
@@ -95,46 +40,16 @@ void WorkQueues::cut_behind(SendOp *last) {
   newest_ = last;
 }
 
-ssize_t WorkQueues::submit(SendOp &op, ibv_send_wr &work, uint64_t flags) {
-  if (flags & FI_INJECT && !(work.send_flags & IBV_SEND_INLINE)) {  // device memory
-    undo(op);
-    return -FI_EOPNOTSUPP;
-  }
-  if (flags & refused_flags_) {
-    undo(op);
-    return -FI_EBADFLAGS;
-  }
-  work.wr_id = work_id(op);
-  work.qp_type.xrc.remote_srqn = remote_srq_;
-  if (flags & FI_FENCE) work.send_flags |= IBV_SEND_FENCE;
-  const size_t unsignalled = unsignalled_;
-  const size_t most = sends_.limit() / 2;
-  if (op.report || signals_all_ || ++unsignalled_ >= most ||
-      (signals_reads_ && work.opcode == IBV_WR_RDMA_READ)) {
-    work.send_flags |= IBV_SEND_SIGNALED;
-    op.signalled = true;
-    unsignalled_ = 0;
-  }
-  if (flags & FI_INJECT) {
-    injected_ = op.number;
-  } else if (flags & FI_MORE && keep(work)) {  // an injected buffer is the application's again
-    return 0;
-  }
-  const ssize_t rc = post_now(op, work);
-  if (rc != 0) unsignalled_ = std::max(unsignalled_, unsignalled);
-  return rc;
-}
-
 // Keeps the request for the next one (FI_MORE). False: post it now.
 bool WorkQueues::keep(ibv_send_wr &work) {
   if (chain_ == nullptr) chain_.reset(new (std::nothrow) Chain);
-  if (chain_ == nullptr || chain_->count == kMaxKept) return false;
-  Kept &kept = chain_->kept[chain_->count++];
+  if (chain_ == nullptr || kept_count_ == kMaxKept) return false;
+  Kept &kept = chain_->kept[kept_count_++];
   kept.work = work;
   for (int i = 0; i < work.num_sge; ++i) kept.pieces[i] = work.sg_list[i];
   kept.work.sg_list = kept.pieces;
   kept.work.next = nullptr;
-  if (chain_->count > 1) chain_->kept[chain_->count - 2].work.next = &kept.work;
+  if (kept_count_ > 1) chain_->kept[kept_count_ - 2].work.next = &kept.work;
   // An application that reads its completions before it goes on must not wait for them for ever.
   if (joined_tx_ != nullptr) joined_tx_->expect_flush();
   return true;
@@ -143,8 +58,8 @@ bool WorkQueues::keep(ibv_send_wr &work) {
 // The kept requests from `bad` on have failed.
 void WorkQueues::refuse_kept(const ibv_send_wr *bad, int error) {
   size_t good = 0;
-  while (good < chain_->count && bad != nullptr && &chain_->kept[good].work != bad) ++good;
-  if (good != chain_->count) refuse(send_op(chain_->kept[good].work.wr_id), error);
+  while (good < kept_count_ && bad != nullptr && &chain_->kept[good].work != bad) ++good;
+  if (good != kept_count_) refuse(send_op(chain_->kept[good].work.wr_id), error);
 }
 
 // The operations from `first` on, the newest in flight, have failed: flush() tells of them.
@@ -167,46 +82,49 @@ int WorkQueues::ring(ibv_send_wr &first, ibv_send_wr **bad) {
 }
 
 int WorkQueues::post_kept() {
-  if (chain_ == nullptr || chain_->count == 0) return 0;
+  if (kept_count_ == 0) return 0;
   ibv_send_wr *bad = nullptr;
   const int error = ring(chain_->kept[0].work, &bad);
   if (error != 0) refuse_kept(bad, error);
-  chain_->count = 0;
+  kept_count_ = 0;
   return error;
 }
 
-ssize_t WorkQueues::post_now(SendOp &op, ibv_send_wr &work) {
-  ibv_send_wr *first = &work;
-  const bool chained = chain_ != nullptr && chain_->count != 0;
-  if (chained) {
-    chain_->kept[chain_->count - 1].work.next = &work;
-    first = &chain_->kept[0].work;
-  }
+[[gnu::noinline]] ssize_t WorkQueues::post_chained(SendOp &op, ibv_send_wr &work) {
+  chain_->kept[kept_count_ - 1].work.next = &work;
   ibv_send_wr *bad = nullptr;
-  const int error = ring(*first, &bad);
-  if (error != 0) undo(op);
-  if (chained) {
-    if (error != 0 && bad != &work) refuse_kept(bad, error);
-    chain_->count = 0;
-  }
-  return error == ENOMEM ? -FI_EAGAIN : -error;
+  const int error = ring(chain_->kept[0].work, &bad);
+  const ssize_t rc = error == 0 ? 0 : refused_at_once(op, error);
+  if (error != 0 && bad != &work) refuse_kept(bad, error);
+  kept_count_ = 0;
+  return rc;
+}
+
+// The call that started the operation returns the error.
+[[gnu::noinline]] ssize_t WorkQueues::refused_at_once(SendOp &op, int error) {
+  if (op.signalled) unsignalled_ = sends_.limit();  // the next one is signalled in its place
+  undo(op);
+  return post_error(error);
 }
 
 ssize_t WorkQueues::read_in_parts(const sdk::RmaRequest &r) {
   if (r.flags & refused_flags_) return -FI_EBADFLAGS;
   ibv_sge pieces[sdk::kIovLimit];
   uint32_t used = 0;
-  ssize_t rc = fill_pieces(r.iov, r.desc, r.count, pieces, used);
+  const ssize_t rc = fill_pieces(r.iov, r.desc, r.count, pieces, used);
   if (rc != 0) return rc;
   const size_t parts = std::max<size_t>((used + read_pieces_ - 1) / read_pieces_, 1);
   post_kept();
   SendOp *ops[sdk::kIovLimit];
   for (size_t i = 0; i < parts; ++i) {
     const bool last = i + 1 == parts;
-    ops[i] = begin(rc, r.context, FI_RMA | FI_READ, r.length, last && r.report);
+    ops[i] = begin({.context = r.context,
+                    .flags = FI_RMA | FI_READ,
+                    .length = r.length,
+                    .wanted = last && r.report});
     if (ops[i] != nullptr) continue;
     while (i-- != 0) undo(*ops[i]);
-    return rc;
+    return -FI_EAGAIN;
   }
   ibv_send_wr works[sdk::kIovLimit]{};
   uint64_t from = r.rma[0].addr;
@@ -237,7 +155,7 @@ ssize_t WorkQueues::read_in_parts(const sdk::RmaRequest &r) {
     return 0;
   }
   for (size_t i = parts; i-- != 0;) undo(*ops[i]);
-  return error == ENOMEM ? -FI_EAGAIN : -error;
+  return post_error(error);
 }
 
 void WorkQueues::retire(SendOp &op) {
@@ -305,16 +223,9 @@ ssize_t WorkQueues::post_receive(RecvOp &op) {
     return 0;
   }
   ibv_recv_wr work = receive_work(op, needs_piece_);
-  ibv_recv_wr *bad = nullptr;
-  const int error = std::abs(ibv_post_recv(qp_, &work, &bad));
-  return error == ENOMEM ? -FI_EAGAIN : -error;
-}
-
-void WorkQueues::release(RecvOp &op) {
-  sdk::Guard guard(queues_lock_);
-  op.number = 0;
-  receives_.give(&op);
-  if (metered_) joined_rx_->give_back(1);
+  ibv_recv_wr *bad;
+  const int error = ibv_post_recv(qp_, &work, &bad);
+  return error == 0 ? 0 : post_error(error);
 }
 
 // ---- life ----
@@ -389,8 +300,7 @@ bool WorkQueues::mark_end() {
 
 // A write of nothing: it needs no receive and no key.
 bool WorkQueues::post_nothing() {
-  ssize_t rc;
-  SendOp *const op = begin(rc, nullptr, FI_RMA | FI_WRITE, 0, false);
+  SendOp *const op = begin({.flags = FI_RMA | FI_WRITE});
   if (op == nullptr) return true;  // full: half of them are signalled
   ibv_send_wr work{};
   work.wr_id = work_id(*op);

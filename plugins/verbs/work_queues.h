@@ -5,15 +5,14 @@
 // Example:
 //    // What an endpoint does with the bytes of a request, with the lock held.
 //    inline ssize_t send(WorkQueues &queues, uint64_t address, uint32_t bytes, uint32_t key) {
-//      ssize_t rc;
-//      SendOp *const op = queues.begin(rc, nullptr, FI_SEND | FI_MSG, bytes, /*report=*/true);
-//      if (op == nullptr) return rc;  // -FI_EAGAIN
 //      ibv_sge piece{address, bytes, key};
-//      ibv_send_wr work{};
+//      ibv_send_wr work;
 //      work.opcode = IBV_WR_SEND;
+//      work.send_flags = 0;
 //      work.sg_list = &piece;
 //      work.num_sge = 1;
-//      return queues.submit(*op, work, /*flags=*/0);
+//      const SendReport report{.flags = FI_SEND | FI_MSG, .length = bytes, .wanted = true};
+//      return queues.submit(work, report, /*flags=*/0);  // -FI_EAGAIN: later
 //    }
 //
 // A completion retires all operations before it that have none of their own; on iWARP a read may
@@ -51,13 +50,27 @@ struct OwnLock {
   sdk::Lock own_lock;
 };
 
+// What the completion of a transfer says.
+struct SendReport {
+  void *context = nullptr;
+  uint64_t flags = 0;
+  uint64_t length = 0;
+  bool wanted = false;  // else only a failure is reported
+};
+
 class WorkQueues {
  public:
   // ---- for CompletionQueue; its lock is held ----
   uint32_t qp_num() const { return qp_num_; }
   // The operation has completed, and with it all before it that have no completion of their own.
   void retire(SendOp &op);
-  void release(RecvOp &op);
+  void release(RecvOp &op) {
+    sdk::Guard guard(queues_lock_);
+    op.number = 0;
+    receives_.give(&op);
+    if (metered_) [[unlikely]]
+      joined_rx_->give_back(1);
+  }
   // A completion says that the queue pair is broken, or was when the operation failed.
   void broken();
   bool reports_receive(uint64_t flags) const { return rx_side_.reports(flags); }
@@ -71,13 +84,12 @@ class WorkQueues {
   void flush(CompletionQueue &queue, sdk::CqWriter &out);
 
   // ---- data path; the lock is held ----
-  // The operation for a transfer; null: the error is in `rc`.
-  SendOp *begin(ssize_t &rc, void *context, uint64_t flags, uint64_t length, bool report);
-  ssize_t submit(SendOp &op, ibv_send_wr &work, uint64_t flags);
-  void undo(SendOp &op);  // the newest one, not posted
-  // What the request is in the terms of the device: vectors, or the bytes themselves.
+  // Where the bytes of a request are, in the terms of the device: vectors, or the bytes themselves.
+  // Sets the send flags of `work`, too.
   ssize_t place(ibv_send_wr &work, ibv_sge *pieces, const iovec *iov, void *const *desc,
                 size_t count, uint64_t length, bool may_inline) const;
+  // Posts a request that was placed, and has what its opcode needs. `flags`: of the call.
+  ssize_t submit(ibv_send_wr &work, const SendReport &report, uint64_t flags);
   // A read whose vectors are more than the device takes at once, as several requests.
   ssize_t read_in_parts(const sdk::RmaRequest &request);
   size_t read_pieces() const { return read_pieces_; }
@@ -171,7 +183,6 @@ class WorkQueues {
   static constexpr size_t kMaxKept = 16, kFirstOps = 8;
   struct Chain {
     Kept kept[kMaxKept];
-    size_t count = 0;
   };
 
   bool is_done(const SendOp &op) const {
@@ -183,15 +194,19 @@ class WorkQueues {
   }
   uint64_t newest_told() const;
   bool has_told_sends(uint64_t through);
+  // The operation for a transfer, the newest in flight. Null: there is no place.
+  SendOp *begin(const SendReport &report);
+  SendOp *begin_in_vain();
+  void undo(SendOp &op);  // not posted
   ssize_t post_now(SendOp &op, ibv_send_wr &work);
+  ssize_t post_chained(SendOp &op, ibv_send_wr &work);
+  ssize_t refused_at_once(SendOp &op, int error);
   bool keep(ibv_send_wr &work);
   void refuse_kept(const ibv_send_wr *bad, int error);
   void refuse(SendOp *first, int error);
   int ring(ibv_send_wr &first, ibv_send_wr **bad);
   void cut_behind(SendOp *last);
-  void drop_kept() {
-    if (chain_ != nullptr) chain_->count = 0;
-  }
+  void drop_kept() { kept_count_ = 0; }
   ssize_t post_receive(RecvOp &op);
 
   sdk::Lock &queues_lock_;
@@ -212,8 +227,9 @@ class WorkQueues {
   bool device_memory_ = false;
   bool metered_ = false;  // each operation takes a place of the completion queue by itself
   size_t tx_places_ = 0, rx_places_ = 0;
-  std::unique_ptr<Chain> chain_;
-  SendOp *refused_ = nullptr;  // operations to tell of, the oldest first
+  size_t kept_count_ = 0;
+  std::unique_ptr<Chain> chain_;  // null: nothing was ever kept
+  SendOp *refused_ = nullptr;     // operations to tell of, the oldest first
 
   sdk::Pool<RecvOp> receives_;
   uint64_t receive_number_ = 0;
@@ -224,6 +240,96 @@ class WorkQueues {
   Counters counters_;
   std::optional<sdk::Stats<Counters>::Part> part_;  // while it reports to completion queues
 };
+
+// ---- what each message passes: inline, so that it is one function ----
+
+[[gnu::always_inline]] inline ssize_t WorkQueues::place(ibv_send_wr &work, ibv_sge *pieces,
+                                                        const iovec *iov, void *const *desc,
+                                                        size_t count, uint64_t length,
+                                                        bool may_inline) const {
+  work.sg_list = pieces;
+  if (!may_inline || length > inline_size_ ||
+      (device_memory_ && length != 0 && in_device_memory(desc, count))) {
+    work.send_flags = 0;
+    uint32_t used = 0;
+    const ssize_t rc = fill_pieces(iov, desc, count, pieces, used);
+    work.num_sge = int(used);
+    return rc;
+  }
+  // The device gets the bytes with the request: no descriptor is needed, and the buffer is free.
+  work.send_flags = IBV_SEND_INLINE;
+  int used = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (iov[i].iov_len == 0) continue;
+    pieces[used].addr = reinterpret_cast<uintptr_t>(iov[i].iov_base);
+    pieces[used].length = uint32_t(iov[i].iov_len);
+    pieces[used].lkey = 0;
+    ++used;
+  }
+  work.num_sge = used;
+  return 0;
+}
+
+[[gnu::always_inline]] inline SendOp *WorkQueues::begin(const SendReport &report) {
+  if (metered_ && !joined_tx_->take_place()) [[unlikely]]
+    return nullptr;
+  SendOp *const op = sends_.take();
+  if (op == nullptr) [[unlikely]]
+    return begin_in_vain();
+  op->queues = this;
+  op->context = report.context;
+  op->flags = report.flags;
+  op->length = report.length;
+  op->number = ++number_;
+  op->next = nullptr;
+  op->report = report.wanted;
+  op->signalled = false;
+  op->told = false;
+  op->done = false;
+  op->failed = 0;
+  op->whole = nullptr;
+  op->cause = IBV_WC_SUCCESS;
+  (newest_ != nullptr ? newest_->next : oldest_) = op;
+  newest_ = op;
+  return op;
+}
+
+[[gnu::always_inline]] inline ssize_t WorkQueues::post_now(SendOp &op, ibv_send_wr &work) {
+  if (kept_count_ != 0) [[unlikely]]
+    return post_chained(op, work);
+  counters_.doorbells.add_alone();
+  ibv_send_wr *bad;
+  const int error = ibv_post_send(qp_, &work, &bad);
+  return error == 0 ? 0 : refused_at_once(op, error);
+}
+
+[[gnu::always_inline]] inline ssize_t WorkQueues::submit(ibv_send_wr &work,
+                                                         const SendReport &report, uint64_t flags) {
+  constexpr uint64_t kSpecial = FI_INJECT | FI_FENCE | FI_MORE | FI_DELIVERY_COMPLETE;
+  if (flags & kSpecial) {
+    if (flags & FI_INJECT && !(work.send_flags & IBV_SEND_INLINE)) return -FI_EOPNOTSUPP;
+    if (flags & refused_flags_) return -FI_EBADFLAGS;
+    if (flags & FI_FENCE) work.send_flags |= IBV_SEND_FENCE;
+  }
+  SendOp *const op = begin(report);
+  if (op == nullptr) [[unlikely]]
+    return -FI_EAGAIN;
+  work.wr_id = work_id(*op);
+  work.next = nullptr;
+  work.qp_type.xrc.remote_srqn = remote_srq_;
+  if (report.wanted || signals_all_ || ++unsignalled_ >= sends_.limit() / 2 ||
+      (signals_reads_ && work.opcode == IBV_WR_RDMA_READ)) {
+    work.send_flags |= IBV_SEND_SIGNALED;
+    op->signalled = true;
+    unsignalled_ = 0;
+  }
+  if (flags & FI_INJECT) {
+    injected_ = op->number;
+  } else if (flags & FI_MORE && keep(work)) {  // an injected buffer is the application's again
+    return 0;
+  }
+  return post_now(*op, work);
+}
 
 }  // namespace weft::verbs
 
