@@ -25,54 +25,6 @@ namespace {
 
 constexpr size_t kMaxSize = size_t(1) << 24;  // entries; more is a mistake of the caller
 
-size_t entry_size(enum fi_cq_format format) {
-  switch (format) {
-    case FI_CQ_FORMAT_CONTEXT:
-      return sizeof(fi_cq_entry);
-    case FI_CQ_FORMAT_MSG:
-      return sizeof(fi_cq_msg_entry);
-    case FI_CQ_FORMAT_DATA:
-      return sizeof(fi_cq_data_entry);
-    default:
-      return sizeof(fi_cq_tagged_entry);
-  }
-}
-
-void write_entry(char *out, enum fi_cq_format format, const Completion &c) {
-  switch (format) {
-    case FI_CQ_FORMAT_CONTEXT: {
-      auto *e = reinterpret_cast<fi_cq_entry *>(out);
-      e->op_context = c.context;
-      return;
-    }
-    case FI_CQ_FORMAT_MSG: {
-      auto *e = reinterpret_cast<fi_cq_msg_entry *>(out);
-      e->op_context = c.context;
-      e->flags = c.flags;
-      e->len = c.len;
-      return;
-    }
-    case FI_CQ_FORMAT_DATA: {
-      auto *e = reinterpret_cast<fi_cq_data_entry *>(out);
-      e->op_context = c.context;
-      e->flags = c.flags;
-      e->len = c.len;
-      e->buf = c.buf;
-      e->data = c.data;
-      return;
-    }
-    default: {
-      auto *e = reinterpret_cast<fi_cq_tagged_entry *>(out);
-      e->op_context = c.context;
-      e->flags = c.flags;
-      e->len = c.len;
-      e->buf = c.buf;
-      e->data = c.data;
-      e->tag = c.tag;
-    }
-  }
-}
-
 }  // namespace
 
 const char *strerror_into(int code, char *buf, size_t len) {
@@ -140,7 +92,9 @@ Cq::Cq(DomainContext &domain, const fi_cq_attr &attr, void *context, fid_peer_cq
       mask_(std::bit_ceil(size_) - 1),
       room_(owner == nullptr ? mask_ + 1 : 0) {
   c()->fid.ops = const_cast<fi_ops *>(fid_ops<Cq>());
-  c()->ops = const_cast<fi_ops_cq *>(owner == nullptr ? cq_ops<Cq>() : imported_ops());
+  c()->ops = const_cast<fi_ops_cq *>(owner != nullptr     ? imported_ops()
+                                     : device_ != nullptr ? device_ops()
+                                                          : cq_ops<Cq>());
 }
 
 Cq::~Cq() = default;
@@ -259,14 +213,12 @@ void Cq::push_error(CompletionError error) {
   if (ring_[head_ & mask_].flags & kError) return -FI_EAVAIL;
   if (buf == nullptr && count != 0) return -FI_EINVAL;
   const bool was_full = full();
-  const size_t size = entry_size(format_);
   auto *out = static_cast<char *>(buf);
   size_t n = 0;
   for (; n < count && head_ != tail_; ++n, ++head_) {
     const Completion &c = ring_[head_ & mask_];
     if (c.flags & kError) break;
-    write_entry(out, format_, c);
-    out += size;
+    out = write_entry(out, format_, c);
     if (src_addr != nullptr) *src_addr++ = c.src_addr;
   }
   if (was_full) engine().flush();  // handlers may have waited for room
@@ -274,17 +226,21 @@ void Cq::push_error(CompletionError error) {
 }
 
 // Inline, so that fi_cq_read is one function.
+[[gnu::always_inline]] inline ssize_t Cq::read_ring(Engine &engine, void *buf, size_t count,
+                                                    fi_addr_t *src_addr) {
+  engine.flush();
+  // fi_cq.3: a count of 0 drives progress, and takes nothing.
+  if (is_empty() || count == 0) engine.progress();
+  return take(buf, count, src_addr);
+}
+
 [[gnu::always_inline]] inline ssize_t Cq::read_here(void *buf, size_t count, fi_addr_t *src_addr) {
   ssize_t n;
   Engine *engine;
   {
     EngineGuard held(engine_);
     engine = &held.engine;
-    engine->flush();
-    if (device_ != nullptr && is_empty() && count != 0) return read_device(buf, count, src_addr);
-    // fi_cq.3: a count of 0 drives progress, and takes nothing.
-    if (is_empty() || count == 0) engine->progress();
-    n = take(buf, count, src_addr);
+    n = read_ring(*engine, buf, count, src_addr);
   }
   engine->have_read(n != -FI_EAGAIN);
   return n;
@@ -536,34 +492,50 @@ void Cq::Device::on_poll() {
   source->read(out);
 }
 
-[[gnu::noinline]] ssize_t Cq::read_device(void *buf, size_t count, fi_addr_t *src_addr) {
-  if (buf == nullptr) return -FI_EINVAL;
+// The engine is the queue's own for ever, and serves the device alone.
+[[gnu::always_inline]] inline ssize_t Cq::read_device(void *buf, size_t count,
+                                                      fi_addr_t *src_addr) {
+  Guard guard(device_->engine.lock());
+  if (!is_empty() || count == 0) [[unlikely]]
+    return read_before_device(buf, count, src_addr);
+  if (buf == nullptr) [[unlikely]]
+    return -FI_EINVAL;
   CqWriter out(*this, buf, count, src_addr);
   device_->source->read(out);
   if (out.written_ != 0) return ssize_t(out.written_);
-  if (!is_empty()) return -FI_EAVAIL;
+  if (!is_empty()) [[unlikely]]
+    return -FI_EAVAIL;
   wait_.clear();
   return -FI_EAGAIN;
 }
 
-CqWriter::CqWriter(Cq &cq, void *entries, size_t room, fi_addr_t *sources)
-    : cq_(cq),
-      at_(static_cast<char *>(entries)),
-      sources_(sources),
-      room_(room),
-      rings_(entries == nullptr) {}
+// What software has made comes first.
+[[gnu::noinline]] ssize_t Cq::read_before_device(void *buf, size_t count, fi_addr_t *src_addr) {
+  return read_ring(device_->engine, buf, count, src_addr);
+}
 
-void CqWriter::put(const Completion &completion) {
-  if (room_ == 0) rings_ = true;  // the source took more than was wanted
-  if (rings_) {
-    if (room_ != 0) --room_;
-    return cq_.push(completion);
-  }
-  --room_;
-  ++written_;
-  write_entry(at_, cq_.format_, completion);
-  at_ += entry_size(cq_.format_);
-  if (sources_ != nullptr) *sources_++ = completion.src_addr;
+// Readers of a device poll it without a detour.
+const fi_ops_cq *Cq::device_ops() {
+  static const fi_ops_cq table = [] {
+    fi_ops_cq ops = *cq_ops<Cq>();
+    ops.read = [](fid_cq *fid, void *buf, size_t count) noexcept {
+      return ops_detail::guarded<ssize_t>(
+          [=] { return from(fid)->read_device(buf, count, nullptr); });
+    };
+    ops.readfrom = [](fid_cq *fid, void *buf, size_t count, fi_addr_t *src_addr) noexcept {
+      return ops_detail::guarded<ssize_t>(
+          [=] { return from(fid)->read_device(buf, count, src_addr); });
+    };
+    return ops;
+  }();
+  return &table;
+}
+
+void CqWriter::put_in_ring(void *context, uint64_t flags, size_t len, void *buf, uint64_t data,
+                           uint64_t tag, fi_addr_t source) {
+  rings_ = true;  // the source may have taken more than was wanted
+  if (room_ != 0) --room_;
+  cq_.push({context, flags, len, buf, data, tag, source});
 }
 
 void CqWriter::put_error(CompletionError error) {

@@ -44,20 +44,6 @@ int query_atomic(uint64_t caps, sdk::AtomicKind kind, int datatype, int op, size
   return 0;
 }
 
-// The rest of a work request is for opcodes that are not used with it, so it is left as it is.
-ssize_t MessageQueues::transmit(const sdk::SendRequest &r) {
-  ibv_send_wr work;
-  ibv_sge pieces[sdk::kIovLimit];
-  work.opcode = IBV_WR_SEND;
-  if (r.flags & FI_REMOTE_CQ_DATA) {
-    work.opcode = IBV_WR_SEND_WITH_IMM;
-    work.imm_data = htonl(uint32_t(r.data));
-  }
-  const ssize_t rc = place(work, pieces, r.iov, r.desc, r.count, r.length, true);
-  if (rc != 0) return rc;
-  return submit(work, {r.context, FI_SEND | FI_MSG, r.length, r.report}, r.flags);
-}
-
 ssize_t MessageQueues::transmit(const sdk::RmaRequest &r) {
   if (r.rma_count != 1 || r.rma[0].key > UINT32_MAX) return -FI_EINVAL;
   if (!r.write && r.count > read_pieces()) return read_in_parts(r);

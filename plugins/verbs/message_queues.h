@@ -12,6 +12,7 @@
 #ifndef WEFT_PLUGINS_VERBS_MESSAGE_QUEUES_H
 #define WEFT_PLUGINS_VERBS_MESSAGE_QUEUES_H
 
+#include <arpa/inet.h>
 #include <rdma/fi_endpoint.h>
 #include <weft/sdk/endpoint.h>
 #include <weft/sdk/transfer.h>
@@ -45,6 +46,21 @@ sdk::EndpointLimits message_limits(const Domain &domain);
 fi_info with_message_caps(fi_info info, const Domain &domain);
 // fi_atomicvalid and its like, of an endpoint with these capabilities.
 int query_atomic(uint64_t caps, sdk::AtomicKind kind, int datatype, int op, size_t *count);
+
+// Inline, since each message passes here. What the opcode does not use of the work request is left
+// as it is.
+[[gnu::always_inline]] inline ssize_t MessageQueues::transmit(const sdk::SendRequest &r) {
+  ibv_send_wr work;
+  ibv_sge pieces[sdk::kIovLimit];
+  work.opcode = IBV_WR_SEND;
+  if (r.flags & FI_REMOTE_CQ_DATA) {
+    work.opcode = IBV_WR_SEND_WITH_IMM;
+    work.imm_data = htonl(uint32_t(r.data));
+  }
+  const ssize_t rc = place(work, pieces, r.iov, r.desc, r.count, r.length, true);
+  if (rc != 0) return rc;
+  return submit(work, {r.context, FI_SEND | FI_MSG, r.length, r.report}, r.flags);
+}
 
 }  // namespace weft::verbs
 

@@ -68,7 +68,7 @@ Result<SharedReceive *> SharedReceive::open(Domain &domain, const fi_rx_attr *at
   return shared;
 }
 
-ssize_t SharedReceive::start(const sdk::RecvRequest &r) {
+[[gnu::always_inline]] inline ssize_t SharedReceive::start(const sdk::RecvRequest &r) {
   if (r.flags & ~uint64_t(FI_COMPLETION | FI_MORE)) return -FI_EBADFLAGS;
   if (r.count > sdk::kIovLimit || (r.count != 0 && r.iov == nullptr)) return -FI_EINVAL;
   RecvOp *const op = ops_.take();

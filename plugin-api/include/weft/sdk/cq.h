@@ -195,8 +195,11 @@ class Cq final : public Object<Cq, fid_cq> {
   bool make_room();
   bool is_empty() const { return head_ == tail_ && !overrun_; }
   ssize_t take(void *buf, size_t count, fi_addr_t *src_addr);
+  ssize_t read_ring(Engine &engine, void *buf, size_t count, fi_addr_t *src_addr);
   ssize_t read_here(void *buf, size_t count, fi_addr_t *src_addr);
   ssize_t read_device(void *buf, size_t count, fi_addr_t *src_addr);
+  ssize_t read_before_device(void *buf, size_t count, fi_addr_t *src_addr);
+  static const fi_ops_cq *device_ops();
   void overrun();
 
   // Of an imported queue: whether the owner has taken it, and everything before it.

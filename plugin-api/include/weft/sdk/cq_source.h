@@ -38,25 +38,63 @@
 
 namespace weft::sdk {
 
+// Writes a completion in the format of a queue. Returns where the next one goes.
+inline char *write_entry(char *out, enum fi_cq_format format, const Completion &c) {
+  // The four formats begin alike. The largest has all fields, and most applications want it.
+  auto *const e = reinterpret_cast<fi_cq_tagged_entry *>(out);
+  e->op_context = c.context;
+  if (format != FI_CQ_FORMAT_TAGGED) {
+    if (format == FI_CQ_FORMAT_CONTEXT) return out + sizeof(fi_cq_entry);
+    e->flags = c.flags;
+    e->len = c.len;
+    if (format == FI_CQ_FORMAT_MSG) return out + sizeof(fi_cq_msg_entry);
+    e->buf = c.buf;
+    e->data = c.data;
+    return out + sizeof(fi_cq_data_entry);
+  }
+  e->flags = c.flags;
+  e->len = c.len;
+  e->buf = c.buf;
+  e->data = c.data;
+  e->tag = c.tag;
+  return out + sizeof *e;
+}
+
 // Where completions of the device go. What stands behind an error goes into the queue's ring, where
 // it waits until the application has read the error.
 class CqWriter {
  public:
   // How many more completions the reader wants. What the device has given is taken all the same.
   size_t room() const { return room_; }
-  void put(const Completion &completion);
+  void put(const Completion &completion) {
+    if (rings_ || room_ == 0) [[unlikely]]
+      return put_in_ring(completion.context, completion.flags, completion.len, completion.buf,
+                         completion.data, completion.tag, completion.src_addr);
+    --room_;
+    ++written_;
+    at_ = write_entry(at_, cq_.format_, completion);
+    if (sources_ != nullptr) *sources_++ = completion.src_addr;
+  }
   void put_error(CompletionError error);
 
  private:
   friend class Cq;
   // `entries` null: into the ring.
-  CqWriter(Cq &cq, void *entries, size_t room, fi_addr_t *sources);
+  CqWriter(Cq &cq, void *entries, size_t room, fi_addr_t *sources)
+      : cq_(cq),
+        room_(room),
+        at_(static_cast<char *>(entries)),
+        sources_(sources),
+        rings_(entries == nullptr) {}
+  // Not a Completion, so that put() can have its own in registers.
+  void put_in_ring(void *context, uint64_t flags, size_t len, void *buf, uint64_t data,
+                   uint64_t tag, fi_addr_t source);
 
   Cq &cq_;
-  char *at_;
-  fi_addr_t *sources_;
   size_t room_;
+  char *at_;
   size_t written_ = 0;
+  fi_addr_t *sources_;
   bool rings_;
 };
 

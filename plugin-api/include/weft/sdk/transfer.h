@@ -257,7 +257,7 @@ class TransferOps : public ReceiveOps<E> {
     request.flags &= ~uint64_t(FI_TRIGGER);
     if (const ssize_t rc = prepare(request); rc != 0) return rc;
     Guard guard(e.lock());
-    if (const ssize_t rc = admit(request); rc != 0) return rc;
+    if (const ssize_t rc = admit(needs(request)); rc != 0) return rc;
     return e.start_later(request, trigger);
   }
   // Deferred work of the domain: `arg` is a DeferredCall. 0 or -FI_E...
@@ -402,21 +402,25 @@ class TransferOps : public ReceiveOps<E> {
     request.flags &= ~TxContext::kSilent;
     return 0;
   }
-  ssize_t admit(const SendRequest &request) {
-    return admit(request.tagged ? FI_TAGGED : FI_MSG, FI_SEND);
+  // What the endpoint must have been opened for.
+  struct Needs {
+    uint64_t kind, direction;
+  };
+  static Needs needs(const SendRequest &request) {
+    return {request.tagged ? FI_TAGGED : FI_MSG, FI_SEND};
   }
-  ssize_t admit(const RmaRequest &request) {
-    return admit(FI_RMA, request.write ? FI_WRITE : FI_READ);
+  static Needs needs(const RmaRequest &request) {
+    return {FI_RMA, request.write ? FI_WRITE : FI_READ};
   }
-  ssize_t admit(const AtomicRequest &request) {
-    return admit(FI_ATOMIC, request.kind != AtomicKind::kWrite ? FI_READ : FI_WRITE);
+  static Needs needs(const AtomicRequest &request) {
+    return {FI_ATOMIC, request.kind != AtomicKind::kWrite ? FI_READ : FI_WRITE};
   }
-  ssize_t admit(const RecvRequest &request) {
-    return admit(request.tagged ? FI_TAGGED : FI_MSG, FI_RECV);
+  static Needs needs(const RecvRequest &request) {
+    return {request.tagged ? FI_TAGGED : FI_MSG, FI_RECV};
   }
-  ssize_t admit(uint64_t kind, uint64_t direction) {
+  ssize_t admit(Needs needs) {
     if (!self().enabled()) return -FI_EOPBADSTATE;
-    return self().offers(kind, direction) ? 0 : -FI_EOPNOTSUPP;
+    return self().offers(needs.kind, needs.direction) ? 0 : -FI_EOPNOTSUPP;
   }
   // By reference: a copy of what was just written, in wider pieces, makes the processor wait.
   template <class Request>
@@ -425,8 +429,9 @@ class TransferOps : public ReceiveOps<E> {
     if (request.flags & (FI_TRIGGER | kDeferred)) [[unlikely]]
       return start_triggered(std::move(request));
     if (const ssize_t rc = prepare(request); rc != 0) return rc;
+    const Needs needed = needs(request);  // before the lock, so that it is a constant
     Guard guard(e.lock());
-    if (const ssize_t rc = admit(request); rc != 0) return rc;
+    if (const ssize_t rc = admit(needed); rc != 0) return rc;
     return e.start(request);
   }
   template <class Request>
@@ -441,7 +446,7 @@ class TransferOps : public ReceiveOps<E> {
     origin.context = request.context;
     origin.report = (request.flags & FI_COMPLETION) != 0;
     Guard guard(e.lock());
-    if (const ssize_t rc = admit(request); rc != 0) return rc;
+    if (const ssize_t rc = admit(needs(request)); rc != 0) return rc;
     return e.deferred_queue()->add(
         std::make_unique<DeferredTransfer<E, Request>>(e, request, origin));
   }
