@@ -503,7 +503,7 @@ void Cq::Device::on_poll() {
   CqWriter out(*this, buf, count, src_addr);
   device_->source->read(out);
   if (out.written_ != 0) return ssize_t(out.written_);
-  if (!is_empty()) [[unlikely]]
+  if (out.rings_) [[unlikely]]  // there is an error
     return -FI_EAVAIL;
   wait_.clear();
   return -FI_EAGAIN;

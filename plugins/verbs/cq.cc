@@ -181,10 +181,8 @@ inline WorkQueues *CompletionQueue::queues_of(const RecvOp &op, uint32_t qp_num)
 }
 
 void CompletionQueue::read(sdk::CqWriter &out) {
-  if (flush_wanted_.load(std::memory_order_acquire)) [[unlikely]]
-    flush_members(out);
-  if (!taken_.empty()) [[unlikely]]
-    deliver_taken(out);
+  if (has_more_.load(std::memory_order_acquire)) [[unlikely]]
+    read_more(out);
   ibv_wc some[kAtOnce];
   while (out.room() != 0) {
     const int asked = int(std::min<size_t>(out.room(), kAtOnce));
@@ -194,12 +192,15 @@ void CompletionQueue::read(sdk::CqWriter &out) {
   }
 }
 
-[[gnu::noinline]] void CompletionQueue::deliver_taken(sdk::CqWriter &out) {
+[[gnu::noinline]] void CompletionQueue::read_more(sdk::CqWriter &out) {
+  has_more_.exchange(false, std::memory_order_acquire);
+  if (flush_wanted_.load(std::memory_order_acquire)) flush_members(out);
   while (!taken_.empty() && out.room() != 0) {
     const ibv_wc wc = taken_.front();
     taken_.pop_front();
     deliver(wc, out);
   }
+  if (!taken_.empty()) has_more_.store(true, std::memory_order_relaxed);
 }
 
 [[gnu::noinline]] void CompletionQueue::deliver_failed_send(const ibv_wc &wc, sdk::CqWriter &out) {
@@ -269,10 +270,15 @@ void CompletionQueue::collect() {
   for (int n = kAtOnce; n == kAtOnce;) {
     n = ibv_poll_cq(cq_, kAtOnce, some);
     for (int i = 0; i < n; ++i) {
-      taken_.push_back(some[i]);
+      take(some[i]);
       if (!is_receive(some[i].wr_id)) send_op(some[i].wr_id)->told = true;
     }
   }
+}
+
+void CompletionQueue::take(const ibv_wc &wc) {
+  taken_.push_back(wc);
+  has_more_.store(true, std::memory_order_relaxed);
 }
 
 std::set<const RecvOp *> CompletionQueue::receives_of(const WorkQueues &queues) const {
@@ -287,7 +293,7 @@ void CompletionQueue::add_flushed(uint64_t work_id, uint32_t qp_num) {
   wc.wr_id = work_id;
   wc.status = IBV_WC_WR_FLUSH_ERR;
   wc.qp_num = qp_num;
-  taken_.push_back(wc);
+  take(wc);
 }
 
 void CompletionQueue::leave(const WorkQueues &queues) {

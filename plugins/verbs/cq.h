@@ -69,7 +69,10 @@ class CompletionQueue final : public sdk::CqSource, private DeviceUser {
   // The queue pair is gone: drops what it left, but for receives of shared contexts.
   void leave(const WorkQueues &queues);
   // An endpoint keeps operations back (FI_MORE): the next read() makes it post them. Thread-safe.
-  void expect_flush() { flush_wanted_.store(true, std::memory_order_release); }
+  void expect_flush() {
+    flush_wanted_.store(true, std::memory_order_release);
+    has_more_.store(true, std::memory_order_release);
+  }
 
   // sdk::CqSource
   void read(sdk::CqWriter &out) override;
@@ -89,7 +92,8 @@ class CompletionQueue final : public sdk::CqSource, private DeviceUser {
   void deliver_receive(const ibv_wc &wc, sdk::CqWriter &out);
   void deliver_failed_send(const ibv_wc &wc, sdk::CqWriter &out);
   void deliver_failed_receive(const ibv_wc &wc, sdk::CqWriter &out);
-  void deliver_taken(sdk::CqWriter &out);
+  void read_more(sdk::CqWriter &out);
+  void take(const ibv_wc &wc);
   void flush_members(sdk::CqWriter &out);
   // DeviceUser
   void on_device_event(ibv_event_type type) override;
@@ -104,6 +108,8 @@ class CompletionQueue final : public sdk::CqSource, private DeviceUser {
   size_t capacity_, reserved_ = 0;
   std::map<const SharedReceive *, size_t> shared_;  // endpoints of each
   bool can_grow_ = true;
+  // There may be something to read before what the device has: a flush is wanted, or taken_.
+  std::atomic<bool> has_more_{false};
   std::atomic<bool> flush_wanted_{false};
   std::atomic<bool> failed_{false};  // the device says so
   std::vector<WorkQueues *> members_;

@@ -70,7 +70,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   static constexpr uint64_t kSendFlags = kMessageFlags;
   ssize_t start(const sdk::RecvRequest &request);
   template <class Request>
-  ssize_t start(const Request &request) {
+  [[gnu::always_inline]] ssize_t start(const Request &request) {
     return state_ == State::kConnected ? transmit(request) : not_connected();
   }
 
