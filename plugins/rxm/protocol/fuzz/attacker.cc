@@ -67,7 +67,7 @@ void Attacker::answer_call() {
     AcceptBytes bytes = encode(AcceptData{.process = 1,
                                           .index = how,
                                           .receive_count = 8,
-                                          .level = uint8_t(how % 2),
+                                          .level = uint8_t(how % 2 != 0 ? kLevel : 0),
                                           .flow_control = FlowControl::kOn});
     if (how % 8 == 4) bytes[input_.byte() % bytes.size()] = input_.byte();
     call->news.push_back([call, bytes] { call->side->core().on_connected(*call->owner, bytes); });
@@ -174,7 +174,7 @@ void Attacker::say() {
   h.message = id();
   h.op = uint8_t((how & 1) != 0 ? PacketOp::kTagged : PacketOp::kMessage);
   h.flags = (how & 2) != 0 ? kFlagRemoteData : 0;
-  h.tag = how;
+  h.tag = uint64_t(how / 16) << 29 | how;
   const std::vector<uint8_t> data = fill(type, how, h);
   std::vector<uint8_t> bytes(kHeaderSize);
   std::memcpy(bytes.data(), &h, sizeof h);
@@ -184,6 +184,26 @@ void Attacker::say() {
     bytes[at % bytes.size()] = input_.byte();
   }
   if (link != nullptr) deliver(*link, std::move(bytes));
+}
+
+void Attacker::say_bare() {
+  Link *link = an_end(input_.byte());
+  const uint8_t how = input_.byte();
+  uint32_t data = kBareUntagged;
+  if (how >= 240) {
+    const auto any = input_.take(sizeof data);
+    if (!any.empty()) std::memcpy(&data, any.data(), any.size());
+    data &= ~kHonestTag;
+  } else if (how % 4 != 0) {
+    data = UINT32_C(1) << 31 | uint32_t(how / 4 % 4) << 29 | how;
+  }
+  size_t length = some_length(input_);
+  if (length > settings_.eager_limit) length = settings_.eager_limit + length % (kHeaderSize + 1);
+  if (link == nullptr) return;
+  link->other->inbox.push_back({.kind = Item::Kind::kPacket,
+                                .bytes = std::vector<uint8_t>(length, mark_of(link->who)),
+                                .vector = {},
+                                .data = data});
 }
 
 void Attacker::say_segment() {

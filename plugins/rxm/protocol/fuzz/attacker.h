@@ -40,6 +40,8 @@ class Attacker {
   void answer_call();
   // Sends a packet of any type, or raw bytes.
   void say();
+  // Sends a packet without a header: a bare message, or what cannot be one.
+  void say_bare();
   // Sends the next segment of a correct segmented message.
   void say_segment();
   void answer_read();

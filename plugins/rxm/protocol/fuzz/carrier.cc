@@ -25,9 +25,12 @@ bool Side::take(Link &link, Item &item) {
       buffer->link = &link;
       ++buffers_;
       ++link.in_use;
-      if (link.owner == nullptr ||
-          !core_->on_packet(*link.owner, {buffer->bytes.get(), buffer->length}, *buffer))
-        release(*buffer);
+      const std::span<const uint8_t> bytes(buffer->bytes.get(), buffer->length);
+      bool kept = false;
+      if (link.owner != nullptr)
+        kept = item.data ? core_->on_bare_message(*link.owner, bytes, *item.data, *buffer)
+                         : core_->on_packet(*link.owner, bytes, *buffer);
+      if (!kept) release(*buffer);
       return true;
     }
     case Item::Kind::kRead: {
@@ -178,21 +181,30 @@ void Side::close(Link &link, bool idle) {
   if (link.other->side == nullptr) link.other->open = false;
 }
 
-ssize_t Side::send(Link &link, const iovec *iov, void *const *, size_t count, uint32_t,
+ssize_t Side::send(Link &link, const iovec *iov, void *const *, size_t count, uint32_t data,
                    uint64_t flags, Token *token) {
   FUZZ_CHECK(((flags & FI_COMPLETION) != 0) == (token != nullptr),
              "a token without FI_COMPLETION, or FI_COMPLETION without a token");
   FUZZ_CHECK(count <= core_->settings().iov_limit, "too many iov entries");
   if (const ssize_t rc = admit(link); rc != 0) return rc;
   Item item{.kind = Item::Kind::kPacket, .bytes = gather(iov, count), .vector = {}};
-  FUZZ_CHECK(item.bytes.size() >= kHeaderSize &&
-                 item.bytes.size() <= kHeaderSize + core_->settings().eager_limit,
-             "a packet of an impossible length");
+  const Settings &settings = core_->settings();
+  Side *const to = link.other->side;
+  if (flags & FI_REMOTE_CQ_DATA) {
+    item.data = data;
+    FUZZ_CHECK(settings.bare && (to == nullptr || to->core().settings().bare),
+               "a bare message to a peer that cannot read it");
+  }
+  const size_t header_size = item.data ? 0 : kHeaderSize;
+  FUZZ_CHECK(
+      item.bytes.size() >= header_size && item.bytes.size() <= header_size + settings.eager_limit,
+      "a packet of an impossible length");
   if (token != nullptr) link.sent.push_back(token);
-  if (link.other->side != nullptr) {
+  if (to != nullptr) {
     link.other->inbox.push_back(std::move(item));
     return 0;
   }
+  if (item.data) return 0;
   WireHeader header;
   std::memcpy(&header, item.bytes.data(), sizeof header);
   if (world_.ids.size() < 64) world_.ids.push_back(header.message);

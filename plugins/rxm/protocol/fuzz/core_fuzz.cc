@@ -37,6 +37,7 @@ class Play {
     settings_.unexpected_limit = 20000;
     settings_.owed_limit = 4096;
     settings_.connect_timeout_ns = 5'000'000'000;
+    settings_.bare = (how & 128) != 0;
     world_.low = (how & 8) != 0;
     // A sender that writes cannot write twice, so nothing of its message is read ahead.
     buffered_.limit = (how & 64) != 0 ? 1500 : 500;
@@ -67,7 +68,10 @@ class Play {
     Settings settings = settings_;
     settings.process = ++processes_;
     Side::Buffered buffered = buffered_;
-    if (port == kHonest) buffered.on = honest_is_buffered_;
+    if (port == kHonest) {
+      buffered.on = honest_is_buffered_;
+      settings.bare &= processes_ % 2 == 0;  // not every second one that is started
+    }
     return std::make_unique<Side>(world_, port, settings, buffered);
   }
   // The endpoint and the honest peer exchange messages before the attack begins.
@@ -196,6 +200,8 @@ class Play {
         return attacker_.change_names();
       case 20:
         return attacker_.reach();
+      case 23:
+        return attacker_.say_bare();
       case 22: {
         Side *side = (what & 32) != 0 ? honest_.get() : endpoint_.get();
         if (side == nullptr || !side->is_buffered()) return poll();

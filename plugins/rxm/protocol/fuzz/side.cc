@@ -76,18 +76,21 @@ void Side::send(fi_addr_t to, size_t length, uint8_t how) {
   TxOp *op = begin(to);
   if (op == nullptr) return;
   const uint64_t id = base + sent.size() + 1;
-  Sent s{.to = to, .length = length, .tagged = (how & 1) != 0};
+  const bool tagged = (how & 1) != 0;
+  Sent s{
+      .to = to, .length = length, .tagged = tagged, .has_data = !tagged || id % 4 == 0, .id = id};
   s.bytes = memory.lend(length, 0);
   for (size_t i = 0; i < length; ++i) s.bytes[i] = pattern(id, i);
   op->length = length;
-  op->data = op->tag = id;
+  op->data = id;
+  op->tag = tag_of(id);
   op->inject = (how & 2) != 0 && length <= 64;
   op->fence = (how & 4) != 0;
   const size_t half = (how & 8) != 0 ? length / 2 : length;
   op->iov[0] = {s.bytes, half};
   op->iov[1] = {s.bytes + half, length - half};
   op->count = (how & 8) != 0 ? 2 : 1;
-  core_->prepare_message(*op, s.tagged, true, (how & 16) != 0);
+  core_->prepare_message(*op, s.tagged, s.has_data, (how & 16) != 0);
   const bool inject = op->inject;
   uint8_t *bytes = s.bytes;
   if (inject) s.bytes = nullptr;
@@ -210,7 +213,7 @@ bool Side::settle_told(size_t which, size_t length, bool drop, bool pieces) {
   take_back(p);
   ++p.ended;
   if (rc == 0) {
-    Sent *s = honest_message(n.source, n.flags, n.data);
+    Sent *s = honest_message(n.source, n.flags, n.data, n.tag);
     FUZZ_CHECK(s == nullptr || ++s->arrived == 1, "a message arrived twice");
     return true;
   }
@@ -391,12 +394,12 @@ void Side::failed(const fi_cq_err_entry &e) {
 void Side::check(Posted &p, const fi_cq_tagged_entry &e, fi_addr_t source, size_t n, bool cut) {
   const uint8_t *at = p.multi ? static_cast<const uint8_t *>(e.buf) : p.bytes;
   FUZZ_CHECK(at >= p.bytes && at + n <= p.bytes + p.length, "a message outside of its buffer");
-  if (Sent *s = honest_message(source, e.flags, e.data)) {
-    if (!buffered_.on) order_[s->tagged].emplace_back(p.number, e.data);
+  if (Sent *s = honest_message(source, e.flags, e.data, e.tag)) {
+    if (!buffered_.on) order_[s->tagged].emplace_back(p.number, s->id);
     FUZZ_CHECK(cut ? s->length > n : s->length == n, "a message of another length");
     FUZZ_CHECK(++s->arrived == 1, "a message arrived twice");
     for (size_t i = 0; i < n; ++i)
-      FUZZ_CHECK(at[i] == pattern(e.data, i), "a message of the honest peer was changed");
+      FUZZ_CHECK(at[i] == pattern(s->id, i), "a message of the honest peer was changed");
     return;
   }
   FUZZ_CHECK(!p.whole || source == p.source, "a message is claimed from another than was told");
@@ -411,16 +414,18 @@ void Side::check(Posted &p, const fi_cq_tagged_entry &e, fi_addr_t source, size_
 
 // The message of the honest peer; null: it is from the earlier honest peer, or from the attacker,
 // perhaps under its name.
-Side::Sent *Side::honest_message(fi_addr_t source, uint64_t flags, uint64_t data) {
-  const bool known = peer != nullptr && data > peer->base &&
-                     data <= peer->base + peer->sent.size() && flags & FI_REMOTE_CQ_DATA;
+Side::Sent *Side::honest_message(fi_addr_t source, uint64_t flags, uint64_t data, uint64_t tag) {
+  const bool tagged = (flags & FI_TAGGED) != 0, has_data = (flags & FI_REMOTE_CQ_DATA) != 0;
+  const uint64_t id = tagged ? id_of_tag(tag) : data;
+  const bool known = peer != nullptr && id > peer->base && id <= peer->base + peer->sent.size() &&
+                     (tagged ? tag == tag_of(id) : has_data);
   if (name(source) != 0 || (restarted && !known)) return nullptr;
   FUZZ_CHECK(known, "a message under the honest peer's name");
-  const uint64_t number = data - peer->base - 1;
+  const uint64_t number = id - peer->base - 1;
   if (number >= peer->promised) promised = std::min(promised, sent.size());
   Sent &s = peer->sent[number];
-  FUZZ_CHECK(s.kind == Sent::Kind::kMessage && s.tagged == ((flags & FI_TAGGED) != 0),
-             "another kind of message");
+  FUZZ_CHECK(s.kind == Sent::Kind::kMessage && s.tagged == tagged, "another kind of message");
+  FUZZ_CHECK(s.has_data == has_data && data == (has_data ? id : 0), "other remote data");
   return &s;
 }
 
@@ -447,12 +452,12 @@ void Side::noticed(const fi_cq_tagged_entry &e, fi_addr_t source) {
     number = tag.number;
     end(tag);
   }
-  if (Sent *s = honest_message(source, e.flags, e.data)) {
-    order_[s->tagged].emplace_back(number, e.data);
+  if (Sent *s = honest_message(source, e.flags, e.data, e.tag)) {
+    order_[s->tagged].emplace_back(number, s->id);
     FUZZ_CHECK(s->length == n.length, "a message of another length");
     FUZZ_CHECK(++s->told == 1, "a message arrived twice");
     for (size_t i = 0; i < n.bytes.size(); ++i)
-      FUZZ_CHECK(n.bytes[i] == pattern(e.data, i), "a message of the honest peer was changed");
+      FUZZ_CHECK(n.bytes[i] == pattern(s->id, i), "a message of the honest peer was changed");
   } else if (!writes_ && (!restarted || n.who != 0)) {
     check_mark(n.bytes.data(), n.bytes.size(), n.who);
   }

@@ -60,7 +60,8 @@ class Side final : public Carrier,
     uint64_t *result = nullptr;  // of a fetching atomic
     size_t length = 0;
     enum class Kind { kMessage, kRead, kWrite, kAtomic } kind = Kind::kMessage;
-    bool tagged = false;
+    bool tagged = false, has_data = false;
+    uint64_t id = 0;
     int ended = 0, err = 0, told = 0, arrived = 0;
   };
   struct Posted {
@@ -213,7 +214,7 @@ class Side final : public Carrier,
     return *received.emplace_back(std::move(p));
   }
   void noticed(const fi_cq_tagged_entry &e, fi_addr_t source);
-  Sent *honest_message(fi_addr_t source, uint64_t flags, uint64_t data);
+  Sent *honest_message(fi_addr_t source, uint64_t flags, uint64_t data, uint64_t tag);
   void check(Posted &p, const fi_cq_tagged_entry &e, fi_addr_t source, size_t n, bool cut = false);
   void check_mark(const uint8_t *at, size_t n, uint8_t who) const;
 

@@ -20,6 +20,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "plugins/rxm/protocol/core.h"
@@ -34,6 +35,7 @@ struct Item {
   RmaVector vector;
   Token *token = nullptr;
   int err = 0;
+  std::optional<uint32_t> data = {};  // of a packet that is a bare message
 };
 
 // One end of a connection. Ends of the attacker have no side.
@@ -86,6 +88,18 @@ inline sdk::Address address_of(uint16_t port, bool low) {
 // Payload of honest messages. It never looks like mark_of(), the attacker's payload.
 inline uint8_t pattern(uint64_t id, size_t i) {
   return uint8_t((id * 131 + i * 7 + (i >> 7)) & 0x7f);
+}
+// The tag of an honest message. Its upper part is one of few at times, and at others one of more than
+// a connection remembers, or is too large for that (wire/bare.h). A tag of the attacker's bare
+// messages is never like it.
+inline constexpr uint32_t kHonestTag = UINT32_C(1) << 28;
+inline uint64_t tag_of(uint64_t id) {
+  static constexpr uint64_t kUppers[] = {0, 5, 0xfffffffe, 1, 2, 3, 0xffffffff, UINT64_C(1) << 34};
+  const size_t in_use = id / 8 % 2 == 0 ? 3 : std::size(kUppers);
+  return kUppers[id % in_use] << 29 | kHonestTag | id;
+}
+inline uint64_t id_of_tag(uint64_t tag) {
+  return tag & (kHonestTag - 1);
 }
 inline uint8_t mark_of(uint8_t who) {
   return uint8_t(0xa0 | who);
