@@ -72,10 +72,15 @@ void Node::send(size_t to, size_t length, bool tagged, unsigned kind) {
   op->inject = kind == kInjected && length <= 64;
   op->fence = kind == kFenced;
   uint8_t *bytes = sent_[id].bytes.data();
-  const size_t half = kind == kTwoVectors ? length / 2 : length;
-  op->iov[0] = {bytes, half};
-  op->iov[1] = {bytes + half, length - half};
-  op->count = kind == kTwoVectors ? 2 : 1;
+  op->iov[0] = {bytes, length};
+  op->count = 1;
+  if (kind == kThreeVectors) {
+    const size_t third = length / 3;
+    op->iov[0] = {bytes, third};
+    op->iov[1] = {bytes + third, third};
+    op->iov[2] = {bytes + 2 * third, length - 2 * third};
+    op->count = 3;
+  }
   core_->prepare_message(*op, tagged, has_data, kind == kUntilDelivered);
   go(*op, to, id);
 }

@@ -25,6 +25,7 @@ Play::Play(unsigned seed, const Script &script) : world(seed), script_(script) {
   settings_.sar_limit = 2048;
   settings_.rendezvous_write = script.write;
   settings_.tx_size = 64;
+  settings_.iov_limit = 2 + seed % 4;
   settings_.unexpected_limit = 20000;
   settings_.connect_timeout_ns = script.connect_timeout_ns;
   settings_.credits = settings_.asker_first = script.credits;
