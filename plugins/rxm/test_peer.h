@@ -41,6 +41,7 @@ struct Entry {
   fi_addr_t from = FI_ADDR_NOTAVAIL;
   int err = 0;
   std::string err_data;
+  void *buf = nullptr;  // of a multi-receive buffer
 };
 
 struct PeerOptions {
@@ -92,7 +93,7 @@ class Peer {
       const ssize_t n = fi_cq_readfrom(cq, &e, 1, &from);
       if (n == -FI_EAGAIN) return;
       if (n == 1) {
-        done.push_back({e.op_context, e.flags, e.data, e.tag, e.len, from, 0, {}});
+        done.push_back({e.op_context, e.flags, e.data, e.tag, e.len, from, 0, {}, e.buf});
         continue;
       }
       if (n != -FI_EAVAIL) must(n);
@@ -100,7 +101,8 @@ class Peer {
       must(fi_cq_readerr(cq, &error, 0));
       done.push_back({error.op_context, error.flags, error.data, error.tag, error.len,
                       FI_ADDR_NOTAVAIL, error.err,
-                      std::string(static_cast<char *>(error.err_data), error.err_data_size)});
+                      std::string(static_cast<char *>(error.err_data), error.err_data_size),
+                      error.buf});
     }
   }
 
