@@ -79,6 +79,7 @@ class Core {
   }
   void give(TxOp &op) { taken_[size_t(&op - ops_.data())] = false; }
   int start(TxOp &op, uint32_t index, const sdk::Address *to) {
+    if (to == nullptr && !knows(index)) return -FI_EINVAL;
     if (to != nullptr) notes_.push_back("first to " + std::to_string(to->port()));
     if (refuse == 0) known_ = index;
     if (refuse == 0) last = &op;
