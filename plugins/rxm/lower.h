@@ -70,8 +70,9 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   // What Lower needs from the endpoint above it.
   class Upper {
    public:
+    // LayerEndpoint has these two for every carrier. Lower knows both from serve(), without a
+    // virtual call.
     virtual Core &core() = 0;
-    // The completion queue is full: stop reading completions, so that remote data waits.
     virtual bool is_full() = 0;
     // By which regions know it (FI_MR_ENDPOINT).
     virtual uint64_t endpoint_number() = 0;
@@ -92,7 +93,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   void set_class(uint32_t tclass) { tclass_ = tclass; }
   // Adds such counters later.
   Result<void> count_remote(sdk::Cntr *remote_write, sdk::Cntr *remote_read);
-  // What arrives goes to this core, and waits while the receiver's queue is full.
+  // After open(), before the first poll. What arrives goes to this core. While the receiver's
+  // completion queue is full, completions are not read, so that remote data waits.
   void serve(Core &core, const sdk::RxContext &receiver) {
     core_ = &core;
     receiver_ = &receiver;
