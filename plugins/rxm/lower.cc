@@ -18,7 +18,9 @@ constexpr int kBatches = 8;    // per progress call
 constexpr size_t kPosted = 64, kLeastPosted = 4;
 // A stream waits for a receive, but a device asks its peer to repeat, which takes a timer.
 constexpr size_t kPostedToDevice = 128;
-constexpr size_t kMostMissing = 16;   // of these, until a poll that finds nothing
+// So many of them may be missing before they are posted again. A poll that finds nothing posts them
+// earlier.
+constexpr size_t kMostMissing = 16;
 constexpr unsigned kEventEvery = 64;  // polls between reads of events, if none is expected
 
 fid_mr *region_of(Registration &registration) {

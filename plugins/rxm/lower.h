@@ -200,7 +200,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   bool shares_ = false;
   uint32_t own_receives_ = 0;  // posted per connection, if they are not shared
   size_t most_posted_ = 0;     // if they are
-  size_t fill_below_ = 0;      // posted_, at which others are posted at once
+  size_t fill_below_ = 0;      // with fewer posted, the others are posted at once
   bool carries_bare_ = false;
   size_t tx_size_ = 0;  // of a connection's queue; 0: as the inner provider says
   uint32_t receive_count_ = 0;
