@@ -88,7 +88,7 @@ Cq::Cq(DomainContext &domain, const fi_cq_attr &attr, void *context, fid_peer_cq
       format_(attr.format == FI_CQ_FORMAT_UNSPEC ? FI_CQ_FORMAT_CONTEXT : attr.format),
       threshold_(raw(attr.wait_cond) == FI_CQ_COND_THRESHOLD),
       size_(attr.size != 0 ? attr.size : domain.default_cq_size),
-      ring_(make_ring(std::bit_ceil(size_))),
+      ring_(make_lazy_array<Completion>(std::bit_ceil(size_))),
       mask_(std::bit_ceil(size_) - 1),
       room_(owner == nullptr ? mask_ + 1 : 0) {
   c()->fid.ops = const_cast<fi_ops *>(fid_ops<Cq>());
@@ -175,8 +175,9 @@ bool Cq::needs_place(Completion completion) {
 
 bool Cq::make_room() {
   // Under FI_RM_DISABLED a full queue overruns.
-  Ring bigger;
-  if (domain_.resource_management || device_ != nullptr) bigger = make_ring(2 * (mask_ + 1));
+  LazyArray<Completion> bigger;
+  if (domain_.resource_management || device_ != nullptr)
+    bigger = make_lazy_array<Completion>(2 * (mask_ + 1));
   if (bigger == nullptr) {
     overrun();
     return false;

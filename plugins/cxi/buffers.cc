@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/cxi/buffers.h"
 
-#include <new>
 #include <utility>
 
 #include "plugins/cxi/bits.h"
@@ -34,7 +33,7 @@ Buffers::Buffer *Buffers::take() {
   while (number != buffers_.size() && buffers_[number] != nullptr) ++number;
   if (number == kMaxBuffers) return nullptr;
   auto buffer = std::make_unique<Buffer>();
-  buffer->bytes.reset(new (std::nothrow) uint8_t[options_.size]);
+  buffer->bytes = sdk::make_lazy_array<uint8_t>(options_.size);
   if (buffer->bytes == nullptr) return nullptr;
   if (ports_.devices != nullptr) ports_.devices->register_host(buffer->bytes.get(), options_.size);
   buffer->id = uint16_t(options_.first_id + number);

@@ -14,6 +14,8 @@
 #ifndef WEFT_PLUGINS_CXI_BUFFERS_H
 #define WEFT_PLUGINS_CXI_BUFFERS_H
 
+#include <weft/sdk/lazy_array.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -51,7 +53,7 @@ class Buffers {
 
  private:
   struct Buffer {
-    std::unique_ptr<uint8_t[]> bytes;
+    sdk::LazyArray<uint8_t> bytes;
     uint16_t id = 0;
     bool is_linked = false;
     uint64_t filled = UINT64_MAX;  // bytes, once it is full

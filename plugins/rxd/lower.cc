@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <random>
 #include <utility>
 
@@ -19,8 +20,8 @@
 namespace weft::rxd {
 namespace {
 
-constexpr size_t kBatch = 32;   // completions per call
-constexpr size_t kMost = 256;   // completions per progress
+constexpr size_t kBatch = 32;  // completions per call
+constexpr size_t kMost = 256;  // completions per progress
 // With fewer at once there are no more, it is assumed. The provider beneath may read no more than it
 // expects, which grows while more come.
 constexpr size_t kFew = 8;
@@ -157,7 +158,8 @@ Result<void> Lower::make_buffers() {
       std::max<size_t>(domain_.fabric().layer().options().rx_pool / stride, kMinimum);
   // One buffer is enough for datagrams with more pieces than the provider takes.
   const size_t leaving = sent_at_once_ ? 1 : kPosted;
-  memory_ = std::make_unique_for_overwrite<uint8_t[]>((count + leaving) * stride);
+  memory_ = sdk::make_lazy_array<uint8_t>((count + leaving) * stride);
+  if (memory_ == nullptr) throw std::bad_alloc();
   pool_.resize(count);
   free_.reserve(count);
   for (size_t i = count; i-- > 0;) {

@@ -28,6 +28,7 @@
 #include <weft/sdk/engine.h>
 #include <weft/sdk/inner_modes.h>
 #include <weft/sdk/inner_wait.h>
+#include <weft/sdk/lazy_array.h>
 
 #include <memory>
 #include <vector>
@@ -170,7 +171,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   // call without FI_MORE, which makes the provider send all, always carries a datagram.
   Staged staged_;
   bool held_ = false;  // the provider holds datagrams that were sent with FI_MORE
-  std::unique_ptr<uint8_t[]> memory_;
+  sdk::LazyArray<uint8_t> memory_;
   sdk::InnerRegion region_;    // of memory_
   std::vector<Place> places_;  // of pool_, then of leaving_
   std::vector<Buffer> pool_;

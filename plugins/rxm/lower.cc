@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 namespace weft::rxm {
 namespace {
@@ -65,7 +66,8 @@ Result<void> Lower::open(const sdk::Address &local, sdk::Cntr *remote_write,
   WEFT_CHECK(open_objects());
   WEFT_CHECK(count_remote(remote_write, remote_read));
   if (shares_) {
-    memory_ = std::make_unique_for_overwrite<uint8_t[]>(count * packet_size());
+    memory_ = sdk::make_lazy_array<uint8_t>(count * packet_size());
+    if (memory_ == nullptr) throw std::bad_alloc();
     pool_.resize(count);
     free_.reserve(count);
     for (size_t i = count; i-- > 0;) {

@@ -27,6 +27,7 @@
 #include <weft/sdk/engine.h>
 #include <weft/sdk/inner_progress.h>
 #include <weft/sdk/inner_wait.h>
+#include <weft/sdk/lazy_array.h>
 
 #include <memory>
 #include <vector>
@@ -211,7 +212,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   fid_ep *srx_ = nullptr;
   fid_cntr *remote_write_ = nullptr, *remote_read_ = nullptr;
   sdk::InfoList active_;  // one fi_info, for opening connections
-  std::unique_ptr<uint8_t[]> memory_;
+  sdk::LazyArray<uint8_t> memory_;
   sdk::InnerRegion region_;  // of memory_
   std::vector<Buffer> pool_;
   std::vector<Place> places_;   // of pool_

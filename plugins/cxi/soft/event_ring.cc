@@ -13,10 +13,9 @@ EventRing::EventRing(const EventQueueOptions &options)
     : capacity_(std::max<size_t>(options.places, 2) - 1),
       limit_(capacity_ * std::clamp(options.fill_percent, 1u, 100u) / 100),
       mask_(std::bit_ceil(capacity_) - 1),
-      ring_(static_cast<Event *>(std::malloc((mask_ + 1) * sizeof(Event)))),
+      ring_(sdk::make_lazy_array<Event>(mask_ + 1)),
       reserved_(std::min(options.reserved, capacity_)),
       waits_(options.waits) {
-  static_assert(std::is_trivially_copyable_v<Event> && std::is_trivially_destructible_v<Event>);
   if (ring_ == nullptr) throw std::bad_alloc();
 }
 

@@ -13,12 +13,10 @@
 #ifndef WEFT_PLUGINS_CXI_SOFT_EVENT_RING_H
 #define WEFT_PLUGINS_CXI_SOFT_EVENT_RING_H
 
+#include <weft/sdk/lazy_array.h>
 #include <weft/sdk/unique_fd.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <memory>
-#include <type_traits>
 
 #include "plugins/cxi/nic/event.h"
 
@@ -73,12 +71,8 @@ class EventRing : public EventQueue {
   }
 
   const size_t capacity_, limit_;
-  // A power of two of places. Their memory is touched when it is first used.
-  struct Free {
-    void operator()(Event *ring) const { std::free(ring); }
-  };
   size_t mask_;
-  std::unique_ptr<Event[], Free> ring_;
+  sdk::LazyArray<Event> ring_;  // of mask_ + 1 places
   std::atomic<size_t> reserved_;
   size_t held_ = 0;
   std::atomic<uint64_t> written_{0}, read_{0};

@@ -36,10 +36,10 @@
 #include <rdma/fi_eq.h>
 #include <weft/sdk/engine.h>
 #include <weft/sdk/fid.h>
+#include <weft/sdk/lazy_array.h>
 #include <weft/sdk/wait.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <string>
@@ -217,15 +217,7 @@ class Cq final : public Object<Cq, fid_cq> {
   const enum fi_cq_format format_;
   const bool threshold_;  // FI_CQ_COND_THRESHOLD
   const size_t size_;     // asked for; the ring may grow beyond it
-  // Its memory is touched when it is first used: queues are large, and many stay nearly empty.
-  struct Free {
-    void operator()(Completion *ring) const { std::free(ring); }
-  };
-  using Ring = std::unique_ptr<Completion[], Free>;
-  static Ring make_ring(size_t entries) {
-    return Ring(static_cast<Completion *>(std::malloc(entries * sizeof(Completion))));
-  }
-  Ring ring_;  // of mask_ + 1 entries
+  LazyArray<Completion> ring_;  // of mask_ + 1 entries
   size_t mask_;
   size_t room_;  // entries of the ring; 0 after an overrun, and of an imported queue
   size_t head_ = 0, tail_ = 0;
