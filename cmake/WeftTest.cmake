@@ -49,6 +49,18 @@ macro(weft_compile_in_batches)
   endif()
 endmacro()
 
+# weft_batch_but(TARGET SOURCES...): the target's sources are compiled in batches, but for these, which messages go through: they are
+# compiled by themselves, as what is measured. (Under sanitizers, where nothing is measured, all are in batches.)
+function(weft_batch_but target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
+  if(NOT WEFT_SANITIZE)
+    set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
+endfunction()
+
 # weft_precompile_test(TARGET [OPTIMISED]): how a test program is compiled. GoogleTest and the standard headers that most tests
 # include are compiled once (tests/precompiled.h), for all of them. Tests are not optimised, with sanitizers too: that halves the
 # time to compile them, and what they test is optimised as ever. OPTIMISED is for those that do most of their work in the test
