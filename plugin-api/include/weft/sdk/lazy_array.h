@@ -2,9 +2,9 @@
 // An array that takes memory page by page, as it is used: for queues and pools that are large, and
 // of which most stay nearly empty.
 //
-// Example:
-//    LazyArray<Completion> ring = make_lazy_array<Completion>(1 << 16);
-//    if (ring == nullptr) return -FI_ENOMEM;
+// Example (statements):
+//    LazyArray<uint64_t> ring = make_lazy_array<uint64_t>(1 << 16);
+//    if (ring == nullptr) return;  // there is no memory
 //
 // Its elements are not initialized. A large one has pages of its own, which no sanitizer has to
 // mark from end to end. Not for elements with a destructor.
