@@ -386,7 +386,11 @@ TEST(Rxm, UnreceivedMessagesAreBoundedUnderALimit) {
   }
   EXPECT_LT(sent, 8000u) << "nothing stopped the sender";
   // The receiver's copies, the sender's operations in both layers, and the records of this test.
-  EXPECT_LE(allocated() - before, (1u << 20) + 1024 * (650 + 350) + (1u << 19));
+  size_t most = (1u << 20) + 1024 * (650 + 350) + (1u << 19);
+#ifdef __SANITIZE_THREAD__
+  most += most / 4;  // it counts blocks as large as it makes them
+#endif
+  EXPECT_LE(allocated() - before, most);
   for (size_t i = 0; i < sent; ++i) {
     must(fi_trecv(b.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, i, 0, &in));
     ASSERT_EQ(wait(b, &in, {&a, &b}).len, out.size());

@@ -26,7 +26,9 @@ namespace weft::conformance {
 
 std::chrono::milliseconds patience() {
   const char *text = std::getenv("WEFT_TEST_PATIENCE_MS");
-  return text != nullptr ? std::chrono::milliseconds(std::max(1, std::atoi(text))) : kPatience;
+  if (text != nullptr) return std::chrono::milliseconds(std::max(1, std::atoi(text)));
+  const bool is_sanitized = *WEFT_TEST_SANITIZE != '\0';  // three times, as ctest's limits
+  return (is_sanitized ? 3 : 1) * kPatience;
 }
 
 std::string stack() {
