@@ -33,8 +33,7 @@ int wait_for(pid_t pid) {
   const int handle = int(syscall(SYS_pidfd_open, pid, 0));
   if (handle >= 0) {
     pollfd p{handle, POLLIN, 0};
-    if (::poll(&p, 1, int((2 * patience()).count())) == 0)
-      ::kill(pid, SIGKILL);
+    if (::poll(&p, 1, int((2 * patience()).count())) == 0) ::kill(pid, SIGKILL);
     ::close(handle);
   }
   int status = -1;
