@@ -11,7 +11,7 @@ namespace weft::conformance::rdm {
 namespace {
 
 #ifdef __SANITIZE_THREAD__
-constexpr size_t kOfAProcess = 50;  // it takes a tenth of a second to set one up
+constexpr size_t kOfAProcess = 50;  // to set one up takes a tenth of a second there
 #else
 constexpr size_t kOfAProcess = 250;
 #endif
