@@ -16,10 +16,10 @@
 // followed within microseconds make it patient. A burst that progress did not follow ends that, and
 // each time it then needs more bursts. One miss after hundreds of good bursts counts for nothing: a
 // host that takes a CPU from its virtual machine now and then does not tell (without this, the rate
-// of small messages falls to a tenth there). After a miss that the scheduler owns up to
-// (interruptions.h), half as many are enough. It has no clock. Progress without a burst costs
-// nothing. One serves all objects that share the progress. Not for output that no caller waits for:
-// that goes at once anyway.
+// of small messages falls to a tenth there). A miss that the scheduler owns up to (interruptions.h)
+// counts for nothing after half as many, and never makes the proof longer. It has no clock. Progress
+// without a burst costs nothing. One serves all objects that share the progress. Not for output that
+// no caller waits for: that goes at once anyway.
 #ifndef WEFT_SDK_PATIENCE_H
 #define WEFT_SDK_PATIENCE_H
 
@@ -63,7 +63,7 @@ class Patience {
       good_ = 0;
       proof_ = kFirstProof;
     } else if (patient_ || !interrupted) {
-      if (patient_) proof_ = std::min(4 * proof_, kMostProof);
+      if (patient_ && !interrupted) proof_ = std::min(4 * proof_, kMostProof);
       patient_ = false;
       good_ = 0;
     }
