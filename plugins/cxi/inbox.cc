@@ -72,7 +72,10 @@ Result<void> Inbox::open(bool waits, size_t max_list_entries) {
                 settings_.oflow_buf_min_posted, settings_.oflow_buf_size);
   portal_->set_state(offloads_ ? PortalState::kEnabled : PortalState::kSoftwareManaged,
                      kIgnoreDrops);
-  if (is_lossless()) make_room();
+  if (is_lossless()) {
+    look_after_ = kLookNs;
+    make_room();
+  }
   return {};
 }
 
@@ -170,6 +173,7 @@ bool Inbox::append(sdk::Receive &receive) {
   counters_.receives_given.add();
   ++pool_used_;  // as far as is known here
   portal_->append(List::kPriority, entry);
+  look_soon();
   return true;
 }
 
@@ -334,6 +338,7 @@ bool Inbox::read_events() {
   if (taken != 0) {
     events_->ack(taken);
     leave_to_software_if_short();
+    look_soon();
     return true;
   }
   if (events_->peek(0) != nullptr) return false;

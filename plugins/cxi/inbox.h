@@ -191,6 +191,8 @@ class Inbox final : private sdk::Handler {
   bool is_pool_low() const;
   bool is_lossless() const { return settings_.msg_lossless && !protocol_.is_rnr; }
   void make_room();
+  void look_in(uint64_t ns);
+  void look_soon();
   void retry_later();
   void be_patient();
   void schedule();
@@ -237,7 +239,9 @@ class Inbox final : private sdk::Handler {
   uint32_t told_ = 0;  // drops that senders have told of
   std::vector<Peer> senders_;
   uint64_t retry_at_ = 0, give_up_at_ = 0;
-  uint64_t look_at_ = 0;  // of a lossless one: whether the NIC has list entries
+  static constexpr uint64_t kLookNs = 1'000'000, kIdleLookNs = 16'000'000;
+  uint64_t look_at_ = 0;     // of a lossless one: whether the NIC has list entries,
+  uint64_t look_after_ = 0;  // and how long after that again
 };
 
 }  // namespace weft::cxi

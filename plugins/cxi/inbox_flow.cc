@@ -15,7 +15,6 @@ namespace {
 
 constexpr uint16_t kCollected = UINT16_MAX;  // buffer_id of searches
 constexpr int kRounds = 1 << 16;
-constexpr uint64_t kLookNs = 1'000'000;
 constexpr size_t kLowShare = 8;  // of the list entries: with less than that left they are short
 
 const char *text_of(Reason reason) {
@@ -138,10 +137,23 @@ void Inbox::schedule() {
   engine_.set_deadline(*this, next);
 }
 
+// The NIC does not tell that messages wait in the network for list entries. Where nothing comes and
+// nothing is posted, only another process can have taken the last ones: it is looked at less often.
+void Inbox::look_in(uint64_t ns) {
+  look_at_ = sdk::now_ns() + ns;
+  schedule();
+}
+
+void Inbox::look_soon() {
+  if (look_after_ <= kLookNs) return;  // not lossless, or it is soon
+  look_after_ = kLookNs;
+  look_in(kLookNs);
+}
+
 // In hybrid mode the NIC leaves messages to software by itself, while it has request buffers.
 void Inbox::make_room() {
-  look_at_ = sdk::now_ns() + kLookNs;
-  schedule();
+  look_in(look_after_);
+  look_after_ = std::min(2 * look_after_, kIdleLookNs);
   const bool leaves = settings_.match_mode == MatchMode::kHybrid && !request_.is_short();
   if (!offloads_ || leaves || !may_post() || flow_ != Flow::kRunning) return;
   const PortalStatus pool = portal_->status();

@@ -531,6 +531,23 @@ ssize_t receives_left(fid_ep *ep) {
   return ep->ops->rx_size_left(ep);
 }
 
+std::chrono::microseconds cpu_time_of(std::chrono::microseconds limit,
+                                      const std::function<void()> &wait) {
+  const auto used = [] {
+    rusage now{};
+    getrusage(RUSAGE_SELF, &now);
+    return std::chrono::seconds(now.ru_utime.tv_sec + now.ru_stime.tv_sec) +
+           std::chrono::microseconds(now.ru_utime.tv_usec + now.ru_stime.tv_usec);
+  };
+  auto least = std::chrono::microseconds::max();
+  for (int i = 0; i < 5 && least >= limit; ++i) {
+    const auto before = used();
+    wait();
+    least = std::min(least, std::chrono::microseconds(used() - before));
+  }
+  return least;
+}
+
 int count_descriptors() {
   DIR *dir = opendir("/proc/self/fd");
   if (dir == nullptr) throw std::runtime_error("no /proc/self/fd");
