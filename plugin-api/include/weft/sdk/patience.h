@@ -33,10 +33,11 @@ class Patience {
   // `patient`: output may wait until the first miss.
   explicit Patience(bool patient = false) : patient_(patient) {}
 
-  static constexpr uint64_t kSoonNs = 50'000;                   // how late progress may come
-  static constexpr uint32_t kFirstProof = 8, kMostProof = 288;  // bursts
-  static constexpr uint32_t kForgive = 256;  // good bursts before a miss that counts for nothing
-  static constexpr uint32_t kExcuse = 128;   // the same for one with an interruption
+  static constexpr uint64_t kSoonNs = 50'000;  // how late progress may come
+  static constexpr uint32_t kForgive = 256;    // good bursts before a miss that counts for nothing
+  static constexpr uint32_t kExcuse = 128;     // the same for one with an interruption
+  // Bursts. A program that computes after fewer than kForgive of them never gives the longest proof.
+  static constexpr uint32_t kFirstProof = 8, kMostProof = kForgive + 32;
 
   bool may_wait() const { return patient_; }
   bool pending() const { return since_ != 0; }
