@@ -192,7 +192,10 @@ class Inbox final : private sdk::Handler {
   bool is_lossless() const { return settings_.msg_lossless && !protocol_.is_rnr; }
   void make_room();
   void look_in(uint64_t ns);
-  void look_soon();
+  void look_soon() {
+    if (look_after_ > kLookNs) [[unlikely]]  // it is lossless, and was idle
+      look_in(look_after_ = kLookNs);
+  }
   void retry_later();
   void be_patient();
   void schedule();

@@ -137,20 +137,15 @@ void Inbox::schedule() {
   engine_.set_deadline(*this, next);
 }
 
-// The NIC does not tell that messages wait in the network for list entries. Where nothing comes and
-// nothing is posted, only another process can have taken the last ones: it is looked at less often.
 void Inbox::look_in(uint64_t ns) {
   look_at_ = sdk::now_ns() + ns;
   schedule();
 }
 
-void Inbox::look_soon() {
-  if (look_after_ <= kLookNs) return;  // not lossless, or it is soon
-  look_after_ = kLookNs;
-  look_in(kLookNs);
-}
-
-// In hybrid mode the NIC leaves messages to software by itself, while it has request buffers.
+// A NIC does not say that messages wait in the network because it has no list entry for them, so this
+// looks again and again. An idle one looks less often: there only another process can have taken the
+// last entries. In hybrid mode the NIC leaves messages to software by itself, while it has request
+// buffers.
 void Inbox::make_room() {
   look_in(look_after_);
   look_after_ = std::min(2 * look_after_, kIdleLookNs);

@@ -113,7 +113,16 @@ TEST_F(RdmAuto, AnIdleProcessUsesNoTime) {
   net.exchange(1, 2, 100000);
   net.settle();
   constexpr auto kLimit = std::chrono::milliseconds(100);
-  EXPECT_LT(cpu_time_of(kLimit, [&] { std::this_thread::sleep_for(4 * kLimit); }), kLimit);
+  long wakeups = 0;
+  const auto wait = [&] {
+    rusage before{}, after{};
+    getrusage(RUSAGE_SELF, &before);
+    std::this_thread::sleep_for(4 * kLimit);
+    getrusage(RUSAGE_SELF, &after);
+    wakeups = after.ru_nvcsw - before.ru_nvcsw;
+  };
+  EXPECT_LT(cpu_time_of(kLimit, wait), kLimit);
+  EXPECT_LT(wakeups, 300) << "in 400 ms, of all threads";
 }
 
 TEST(RdmManual, CallsOfTheApplicationAreEnough) {

@@ -14,12 +14,12 @@
 //
 // It begins without patience, if it is not told otherwise. A few bursts in a row that progress
 // followed within microseconds make it patient. A burst that progress did not follow ends that, and
-// each time it then needs more bursts. One miss after hundreds of good bursts counts for nothing: a
-// host that takes a CPU from its virtual machine now and then does not tell (without this, the rate
-// of small messages falls to a tenth there). A miss that the scheduler owns up to (interruptions.h)
-// counts for nothing after half as many, and never makes the proof longer. It has no clock. Progress
-// without a burst costs nothing. One serves all objects that share the progress. Not for output that
-// no caller waits for: that goes at once anyway.
+// each time it then needs more bursts. One miss after hundreds of good bursts counts for nothing: the
+// host of a virtual machine may take the CPU for a moment, and nothing says so. (Without this, the
+// rate of small messages falls to a tenth there.) Where the scheduler says that it took the CPU
+// (interruptions.h), half as many good bursts are enough, and the next proof is no longer than the
+// last. It has no clock. Progress without a burst costs nothing. One serves all objects that share
+// the progress. Not for output that no caller waits for: that goes at once anyway.
 #ifndef WEFT_SDK_PATIENCE_H
 #define WEFT_SDK_PATIENCE_H
 
