@@ -89,7 +89,17 @@ def attach_and_detach(options, work):
             (one["pid"] for one in json.loads(job.run("hook", "ls", "--json").stdout)
              if os.path.basename(one["program"]) == name), None))
         saved = work / "rank.trace"
-        job.run("trace", "record", "-p", pid, "--for", "0.3", "-o", saved)
+        recorder = subprocess.Popen([job.weft, "trace", "record", "-p", str(pid), "--for", str(LIMIT), "-o", saved], env=job.environment)
+        try:
+            # The rank may still be in MPI_Init, and the machine slow.
+            job.until("100 records", lambda: any(
+                one.get("pid") == pid and one["records"] >= 100 for one in json.loads(job.run("trace", "ls", "--json").stdout)))
+            recorder.send_signal(signal.SIGINT)
+            if recorder.wait(timeout=60) != 0:
+                fail(f"weft trace record ended with {recorder.returncode}")
+        finally:
+            recorder.kill()
+            recorder.wait()
         status = job.wait()
         if status != 0:
             fail(f"the job that was traced ended with {status}: {job.text()}")

@@ -109,7 +109,8 @@ std::string summary(const std::vector<Snapshot> &processes) {
 
 // ---- record ----
 
-// Waits until the time is over, the process ends, or SIGINT or SIGTERM comes.
+// Waits until the time is over, the process ends, or SIGINT or SIGTERM comes. These signals end the wait and nothing else, from the
+// constructor on to the destructor.
 class Patience {
  public:
   Patience() {
@@ -121,6 +122,8 @@ class Patience {
   }
   ~Patience() {
     if (fd_ >= 0) close(fd_);
+    const timespec now{};
+    while (sigtimedwait(&signals_, nullptr, &now) > 0) continue;
     sigprocmask(SIG_SETMASK, &before_, nullptr);
   }
   Patience(const Patience &) = delete;
@@ -150,6 +153,7 @@ Result<std::vector<Snapshot>> record_processes(const TraceOptions &options) {
                      done.error().text.c_str());
     }
   };
+  const Patience patience;
   for (const int pid : options.pids) {
     Result<Control> control = Control::connect(pid);
     if (!control) {
@@ -164,7 +168,6 @@ Result<std::vector<Snapshot>> record_processes(const TraceOptions &options) {
   }
   std::fprintf(stderr, "weft trace record: recording %zu process%s for %g s; Ctrl-C ends it\n",
                attached.size(), attached.size() == 1 ? "" : "es", options.seconds);
-  const Patience patience;
   patience.wait(attached.front().pid(), options.seconds);
   // Reads before it detaches: a process that exits removes its file.
   std::vector<Snapshot> processes;
