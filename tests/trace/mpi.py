@@ -93,7 +93,7 @@ def attach_and_detach(options, work):
         try:
             # The rank may still be in MPI_Init, and the machine slow.
             job.until("100 records", lambda: any(
-                one.get("pid") == pid and one["records"] >= 100 for one in json.loads(job.run("trace", "ls", "--json").stdout)))
+                one["pid"] == pid and one["records"] >= 100 for one in json.loads(job.run("trace", "ls", "--json").stdout)))
             recorder.send_signal(signal.SIGINT)
             if recorder.wait(timeout=60) != 0:
                 fail(f"weft trace record ended with {recorder.returncode}")

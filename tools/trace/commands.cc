@@ -284,6 +284,7 @@ Result<int> list(const TraceOptions &options) {
   for (const std::string &path : files) {
     const Result<Snapshot> process = trace::read_process(path);
     if (!process) {
+      if (process.error().code == ENOENT) continue;  // its process has just ended
       json.push_back({{"file", path}, {"error", process.error().text}});
       table.add({"-", "unreadable", "-", "-", process.error().text, path}, Emphasis::kDoubtful);
       continue;
@@ -304,7 +305,7 @@ Result<int> list(const TraceOptions &options) {
   }
   if (options.json)
     print_json(json);
-  else if (files.empty())
+  else if (json.empty())
     std::printf("no process of yours is or was traced\n");
   else
     table.print();

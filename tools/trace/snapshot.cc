@@ -2,10 +2,12 @@
 #include "tools/trace/snapshot.h"
 
 #include <rdma/fabric.h>
+#include <signal.h>
 #include <weft/runtime_dir.h>
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -254,13 +256,22 @@ bool is_alive(const FileHeader &h) {
   return at != std::string::npos && strtoull(stat.c_str() + at, nullptr, 10) == h.process_start;
 }
 
+// Whether the process that the file is named after still makes it: the hook writes the magic number last.
+static bool is_being_made(const std::filesystem::path &path) {
+  uint64_t magic = 0;
+  std::ifstream(path, std::ios::binary).read(reinterpret_cast<char *>(&magic), sizeof magic);
+  const pid_t pid = atoi(path.filename().c_str());
+  return magic == 0 && pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
+}
+
 Result<std::vector<std::string>> trace_files() {
   WEFT_TRY(const std::string folder, runtime_directory());
   std::vector<std::string> found;
   std::error_code error;
   for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
        it.increment(error)) {
-    if (it->path().extension() == ".trace") found.push_back(it->path().string());
+    if (it->path().extension() == ".trace" && !is_being_made(it->path()))
+      found.push_back(it->path().string());
   }
   if (error) return fail(error.value(), "%s: %s", folder.c_str(), error.message().c_str());
   std::sort(found.begin(), found.end());

@@ -6,10 +6,14 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <random>
 #include <sstream>
@@ -28,6 +32,33 @@ namespace weft::trace {
 namespace {
 
 using testing::HasSubstr;
+
+// ---- files ----
+
+// A reader that looks while the hook makes a file sees it without a magic number, or empty.
+TEST(TraceFiles, OneThatAProcessStillMakesIsNotThereYet) {
+  std::string folder = testing::TempDir() + "weft-trace-files-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  setenv("WEFT_RUNTIME_DIR", folder.c_str(), 1);
+  const auto make = [&](const std::string &name, const std::string &content) {
+    std::ofstream(folder + "/" + name, std::ios::binary) << content;
+    return folder + "/" + name;
+  };
+  const std::string own = std::to_string(getpid());
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  make(own + ".trace", "");
+  make(own + ".1.trace", std::string(100, '\0'));
+  const std::string torn = make(own + ".2.trace", "something else");
+  const std::string left = make(std::to_string(child) + ".trace", "");  // its process was killed
+  const std::string strange = make("notes.trace", "");
+  const auto files = trace_files();
+  unsetenv("WEFT_RUNTIME_DIR");
+  std::filesystem::remove_all(folder);
+  ASSERT_TRUE(files);
+  EXPECT_THAT(*files, testing::UnorderedElementsAre(torn, left, strange));
+}
 
 // ---- limits ----
 
