@@ -42,6 +42,15 @@ class Trace(unittest.TestCase):
         self.assertEqual(done.returncode, status, f"weft {arguments}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
         return done
 
+    def wait_for_death(self, *pids):
+        """Of processes that were killed: one stays until its parent has waited for it."""
+        for pid in pids:
+            try:
+                while pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
+                    pass
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+
     def bench(self, *arguments):
         return [OPTIONS.bin + "/weft-bench", "--local", "--expect-library", OPTIONS.lib, *arguments]
 
@@ -128,6 +137,29 @@ class Trace(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(json.loads(self.run_weft("trace", "ls", "--json").stdout), [])
 
+    def test_a_signal_ends_record(self):
+        job = subprocess.Popen(self.bench("-t", "lat", "-S", "64", "--seconds", "60", "-e", "msg", "-p", "tcp"), env=self.environment,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            pid = None
+            while pid is None:
+                self.assertIsNone(job.poll())
+                pid = next((one["pid"] for one in json.loads(self.run_weft("hook", "ls", "--json").stdout)), None)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                saved = self.work / f"{number.name}.trace"
+                with subprocess.Popen([OPTIONS.bin + "/weft", "trace", "record", "-p", str(pid), "--for", "100", "-o", saved],
+                                      env=self.environment, stderr=subprocess.PIPE, text=True) as recorder:
+                    self.assertIn("recording", recorder.stderr.readline())
+                    recorder.send_signal(number)
+                    recorder.send_signal(number)  # somebody is impatient
+                    self.assertEqual(recorder.wait(timeout=60), 0)
+                self.assertEqual([one["pid"] for one in self.report(saved)["processes"]], [pid])
+        finally:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+        self.wait_for_death(pid)
+        self.run_weft("trace", "rm")
+
     def test_a_killed_process_can_be_read(self):
         server = subprocess.Popen(self.bench("-t", "lat", "-S", "64", "--seconds", "60", "-e", "msg", "-p", "tcp"),
                                   env={**self.environment, "FI_HOOK": "trace"}, stdout=subprocess.DEVNULL,
@@ -143,9 +175,7 @@ class Trace(unittest.TestCase):
             os.killpg(server.pid, signal.SIGKILL)
             server.wait()
         pids = [one["pid"] for one in listed]
-        for pid in pids:  # a child stays until its parent has waited for it
-            while pathlib.Path(f"/proc/{pid}").exists() and "Z" not in pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]:
-                pass
+        self.wait_for_death(*pids)
         listed = json.loads(self.run_weft("trace", "ls", "--json").stdout)
         self.assertEqual([one["state"] for one in listed], ["dead", "dead"])
         report = self.report(*pids)

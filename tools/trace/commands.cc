@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -109,8 +110,8 @@ std::string summary(const std::vector<Snapshot> &processes) {
 
 // ---- record ----
 
-// Waits until the time is over, the process ends, or SIGINT or SIGTERM comes. These signals end the wait and nothing else, from the
-// constructor on to the destructor.
+// Waits until the time is over, the process ends, or SIGINT or SIGTERM comes. As long as this lives, the signals do nothing else: one
+// that comes before the wait ends it at once, one that comes later is dropped.
 class Patience {
  public:
   Patience() {
@@ -331,6 +332,7 @@ Result<int> remove(const TraceOptions &options) {
     // Leaves files that are no traces, unless --all is given.
     if (!header && !options.all) continue;
     if (unlink(path.c_str()) != 0) {
+      if (errno == ENOENT) continue;  // its process has just ended
       std::fprintf(stderr, "weft trace rm: %s: %s\n", path.c_str(), strerror(errno));
       status = kExitNo;
       continue;
