@@ -8,6 +8,10 @@
 #   fuzz         the fuzz targets over their corpora
 #   vm           verbs on software RDMA devices, in a virtual machine
 # Besides, a test of one stack has the label stack.NAME (stack.tcp+ofi_rxm), and those of abi and hooks have these labels.
+# These say where ./test runs it (tests/tree/presets shows the result):
+#   long         ./test --all only: one more variant of what other tests find, or minutes of simulation
+#   threads      under ThreadSanitizer as well
+#   script       not under sanitizers, except by ./test --all: it starts one program after the other
 
 # weft_limit(SECONDS TESTS names...): when these tests count as hanging; under sanitizers everything takes longer. There the
 # longest start first, so that none runs alone at the end.
@@ -43,17 +47,17 @@ endfunction()
 # time: most of it goes into the same large headers and templates. So names in the anonymous namespaces of a target differ.
 macro(weft_compile_in_batches)
   set(CMAKE_UNITY_BUILD ON)
-  set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 24)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)  # takes the files of a batch for headers
   endif()
 endmacro()
 
 # weft_batch_but(TARGET SOURCES...): the target's sources are compiled in batches, but for these, which messages go through: they are
-# compiled by themselves, as what is measured. (Under sanitizers, where nothing is measured, all are in batches.)
+# compiled by themselves, as what is measured. (With WEFT_BATCHES, where nothing is measured, all are in batches.)
 function(weft_batch_but target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
-  if(NOT WEFT_SANITIZE)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 24)
+  if(NOT WEFT_BATCHES)
     set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -61,46 +65,120 @@ function(weft_batch_but target)
   endif()
 endfunction()
 
+# weft_targets(OUT): the targets of all folders. For the end of the top CMakeLists.txt.
+function(weft_targets out)
+  set(folders ${PROJECT_SOURCE_DIR})
+  set(all)
+  while(folders)
+    list(POP_FRONT folders folder)
+    get_property(inner DIRECTORY ${folder} PROPERTY SUBDIRECTORIES)
+    list(APPEND folders ${inner})
+    get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
+    list(APPEND all ${targets})
+  endwhile()
+  set(${out} "${all}" PARENT_SCOPE)
+endfunction()
+
+# The batches of all targets. CMake itself writes the absolute paths of the sources into them, so no compiler cache would find a batch
+# again in another clone. These have the paths of the tree. Called once, at the end.
+function(weft_finish_batches)
+  weft_targets(targets)
+  foreach(target IN LISTS targets)
+    get_target_property(unity ${target} UNITY_BUILD)
+    get_target_property(type ${target} TYPE)
+    if(NOT unity OR NOT type MATCHES "EXECUTABLE|LIBRARY" OR type MATCHES "INTERFACE")
+      continue()
+    endif()
+    get_target_property(folder ${target} SOURCE_DIR)
+    get_target_property(sources ${target} SOURCES)
+    get_target_property(size ${target} UNITY_BUILD_BATCH_SIZE)
+    set(alone)
+    set(together)
+    foreach(source IN LISTS sources)
+      cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${folder} NORMALIZE OUTPUT_VARIABLE path)
+      get_source_file_property(skip ${source} TARGET_DIRECTORY ${target} SKIP_UNITY_BUILD_INCLUSION)
+      get_source_file_property(options ${source} TARGET_DIRECTORY ${target} COMPILE_OPTIONS)
+      cmake_path(IS_PREFIX PROJECT_SOURCE_DIR ${path} inside)
+      if(inside AND path MATCHES "[.]cc$" AND NOT skip AND NOT options)
+        cmake_path(RELATIVE_PATH path BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+        list(APPEND together ${path})
+      else()
+        list(APPEND alone ${source})
+      endif()
+    endforeach()
+    set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
+    list(LENGTH together count)
+    if(count LESS 2)
+      continue()
+    endif()
+    # As many in each.
+    math(EXPR batches "(${count} + ${size} - 1) / ${size}")
+    math(EXPR size "(${count} + ${batches} - 1) / ${batches}")
+    get_target_property(binary ${target} BINARY_DIR)
+    set(number 0)
+    while(together)
+      list(SUBLIST together 0 ${size} batch)
+      list(REMOVE_ITEM together ${batch})
+      list(TRANSFORM batch REPLACE "(.+)" "#include \"\\1\"\n")
+      list(JOIN batch "" WEFT_BATCH)
+      set(file ${binary}/batches/${target}/batch_${number}.cc)
+      file(CONFIGURE OUTPUT ${file} CONTENT "@WEFT_BATCH@" @ONLY)
+      list(APPEND alone ${file})
+      math(EXPR number "${number} + 1")
+    endwhile()
+    set_target_properties(${target} PROPERTIES SOURCES "${alone}")
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  endforeach()
+endfunction()
+
 # weft_precompile_test(TARGET [OPTIMISED]): how a test program is compiled. GoogleTest and the standard headers that most tests
-# include are compiled once (tests/precompiled.h), for all of them. Tests are not optimised, with sanitizers too: that halves the
-# time to compile them, and what they test is optimised as ever. OPTIMISED is for those that do most of their work in the test
-# itself, and for protocols that are headers. UBSan watches all of these; of other tests it watches the sources that are no tests.
+# include are compiled once (tests/precompiled.h), for all of them. Tests are not optimised: that halves the time to compile them,
+# and what they test is optimised as ever. OPTIMISED is for those that do most of their work in the test itself, and for protocols
+# that are headers. UBSan watches all of these; of other tests it watches the sources that are no tests.
 function(weft_precompile_test target)
+  get_target_property(plain ${target} WEFT_PLAIN)
   set(base weft-test-precompiled)
   set(options -O0)
-  if("OPTIMISED" IN_LIST ARGN)
+  if(plain)
+    set(base weft-test-precompiled-plain)
+  elseif("OPTIMISED" IN_LIST ARGN)
     set(base weft-test-precompiled-optimised)
     set(options)
-  elseif(WEFT_SANITIZE)
+  elseif(WEFT_SANITIZE MATCHES undefined)
     list(APPEND options -fno-sanitize=undefined)
   endif()
   if(NOT TARGET ${base})
     add_executable(${base} EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/precompiled.cc)
     target_link_libraries(${base} PRIVATE GTest::gmock)
     target_compile_options(${base} PRIVATE ${options})
-    target_precompile_headers(${base} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/tests/precompiled.h>")
-    set_target_properties(${base} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests UNITY_BUILD OFF)
+    # As one includes it from the tree, so that the compiler cache knows it in each clone.
+    target_include_directories(${base} PRIVATE ${PROJECT_SOURCE_DIR})
+    target_precompile_headers(${base} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:<tests/precompiled.h$<ANGLE-R>>")
+    set_target_properties(${base} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests UNITY_BUILD OFF WEFT_PLAIN "${plain}")
   endif()
   target_compile_options(${target} PRIVATE ${options})
   get_target_property(sources ${target} SOURCES)
-  if(WEFT_SANITIZE MATCHES undefined AND NOT "OPTIMISED" IN_LIST ARGN)
-    set(tested ${sources})
-    list(FILTER tested EXCLUDE REGEX "_test[.]cc$|/tests/|[.]c$")
-    set_source_files_properties(${tested} PROPERTIES COMPILE_OPTIONS -fsanitize=undefined SKIP_PRECOMPILE_HEADERS ON)
+  if("-fno-sanitize=undefined" IN_LIST options)
+    foreach(source IN LISTS sources)
+      cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} NORMALIZE OUTPUT_VARIABLE path)
+      if(NOT path MATCHES "_test[.]cc$|/test_[^/]*$|${PROJECT_SOURCE_DIR}/tests/|[.]c$")
+        set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS -fsanitize=undefined SKIP_PRECOMPILE_HEADERS ON)
+      endif()
+    endforeach()
   endif()
   if(NOT sources MATCHES "[.]c(;|$)")  # CMake then asks for a form of them in C as well
     target_precompile_headers(${target} REUSE_FROM ${base})
   endif()
 endfunction()
 
-# weft_add_test(NAME SOURCES... LIBS... [LABEL unit|conformance|simulation] [TIMEOUT seconds]): a GoogleTest program that ctest
-# runs as NAME. The label is conformance for what stands on weft_conformance, else unit. A simulation does most of its work in the test
-# itself, and in protocols that are headers: it is optimised.
+# weft_add_test(NAME SOURCES... LIBS... [LABEL unit|conformance|simulation] [TIMEOUT seconds] [LONG] [THREADS] [SCRIPT]): a GoogleTest
+# program that ctest runs as NAME. The label is conformance for what stands on weft_conformance, else unit. A simulation does most of its
+# work in the test itself, and in protocols that are headers: it is optimised. LONG, THREADS and SCRIPT give the labels above.
 #
 # EACH PREFIX: ctest runs the suites of each source by themselves, as PREFIXfoo_test for foo_test.cc. So files that are compiled
 # together, which takes less time, are still tests of their own. PREFIXrest runs what no line TEST(...) of a source names.
 function(weft_add_test name)
-  cmake_parse_arguments(T "" "TIMEOUT;LABEL;EACH" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(T "LONG;THREADS;SCRIPT" "TIMEOUT;LABEL;EACH" "SOURCES;LIBS" ${ARGN})
   if(NOT WEFT_TESTS)
     return()
   endif()
@@ -117,7 +195,12 @@ function(weft_add_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${T_LIBS} GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
-    UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
+    UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+  set(code ${T_LIBS})  # what is instrumented where this test is built
+  list(REMOVE_ITEM code weft_conformance weft_test_hmem weft_abi weft::abi nlohmann_json::nlohmann_json PkgConfig::HTTPLIB ${CMAKE_DL_LIBS})
+  if(weft_conformance IN_LIST T_LIBS AND NOT code)
+    set_target_properties(${name} PROPERTIES WEFT_PLAIN ON)
+  endif()
   if(T_LABEL STREQUAL simulation)
     weft_precompile_test(${name} OPTIMISED)
   else()
@@ -141,7 +224,14 @@ function(weft_add_test name)
     set(tests ${name})
   endif()
   weft_limit(${T_TIMEOUT} TESTS ${tests})
-  set_tests_properties(${tests} PROPERTIES LABELS ${T_LABEL})
+  set(labels ${T_LABEL})
+  foreach(label LONG THREADS SCRIPT)
+    if(T_${label})
+      string(TOLOWER ${label} label)
+      list(APPEND labels ${label})
+    endif()
+  endforeach()
+  set_tests_properties(${tests} PROPERTIES LABELS "${labels}")
 endfunction()
 
 # weft_suites_of(SOURCE OUT): a --gtest_filter for the suites of a file, plain, with parameters and with types.
@@ -165,7 +255,8 @@ function(weft_suites_of source out)
 endfunction()
 
 # weft_add_fuzz(NAME SOURCES... LIBS... CORPUS DIR): a fuzz target. With WEFT_FUZZ it is a libFuzzer program; without, the same
-# LLVMFuzzerTestOneInput runs once over every file of the corpus, as an ordinary test.
+# LLVMFuzzerTestOneInput runs once over every file of the corpus, as an ordinary test. NAME.minute runs the libFuzzer program for a
+# minute; what it finds beyond the corpus stays in the build folder.
 function(weft_add_fuzz name)
   cmake_parse_arguments(F "" "CORPUS" "SOURCES;LIBS" ${ARGN})
   if(NOT WEFT_TESTS)
@@ -184,55 +275,42 @@ function(weft_add_fuzz name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz UNITY_BUILD OFF)
   if(WEFT_FUZZ)
     add_test(NAME ${name} COMMAND ${name} -runs=0 ${F_CORPUS})
+    set(found ${CMAKE_BINARY_DIR}/fuzz/found/${name})
+    file(MAKE_DIRECTORY ${found})
+    add_test(NAME ${name}.minute COMMAND ${name} -max_total_time=60 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0
+      -artifact_prefix=${CMAKE_BINARY_DIR}/fuzz/ ${found} ${F_CORPUS})
+    set_tests_properties(${name}.minute PROPERTIES TIMEOUT 900 LABELS "fuzz;long")
   else()
     add_test(NAME ${name} COMMAND ${name} ${F_CORPUS})
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT 120 LABELS fuzz)
   set_property(GLOBAL APPEND PROPERTY WEFT_FUZZ_TARGETS ${name})
-  set_property(GLOBAL APPEND PROPERTY WEFT_FUZZ_CORPORA ${F_CORPUS})
 endfunction()
 
-# The targets `fuzz` (build all) and `fuzz-60s` (run each for a minute; what it finds beyond the corpus stays in the build folder).
+# The target `fuzz`, which builds all fuzz targets.
 function(weft_finish_fuzz)
   get_property(targets GLOBAL PROPERTY WEFT_FUZZ_TARGETS)
-  get_property(corpora GLOBAL PROPERTY WEFT_FUZZ_CORPORA)
-  if(NOT WEFT_FUZZ OR NOT targets)
-    return()
+  if(WEFT_FUZZ AND targets)
+    add_custom_target(fuzz DEPENDS ${targets})
   endif()
-  add_custom_target(fuzz DEPENDS ${targets})
-  set(commands)
-  foreach(name corpus IN ZIP_LISTS targets corpora)
-    set(found ${CMAKE_BINARY_DIR}/fuzz/found/${name})
-    list(APPEND commands
-      COMMAND ${CMAKE_COMMAND} -E echo "fuzz: ${name} for 60 s"
-      COMMAND ${CMAKE_COMMAND} -E make_directory ${found}
-      COMMAND $<TARGET_FILE:${name}> -max_total_time=60 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0
-              -artifact_prefix=${CMAKE_BINARY_DIR}/fuzz/ ${found} ${corpus})
-  endforeach()
-  add_custom_target(fuzz-60s ${commands} DEPENDS ${targets} USES_TERMINAL VERBATIM)
 endfunction()
 
 # The target `programs`: the library, the plugins and the tools, without the tests. Called once, at the end.
 function(weft_finish_programs)
-  set(folders ${PROJECT_SOURCE_DIR})
+  weft_targets(targets)
   set(programs)
-  while(folders)
-    list(POP_FRONT folders folder)
+  foreach(target IN LISTS targets)
+    get_target_property(folder ${target} SOURCE_DIR)
     if(WEFT_SANITIZE AND folder STREQUAL "${PROJECT_SOURCE_DIR}/bench")  # they are linked with the system's library
       continue()
     endif()
-    get_property(inner DIRECTORY ${folder} PROPERTY SUBDIRECTORIES)
-    list(APPEND folders ${inner})
-    get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
-    foreach(target IN LISTS targets)
-      get_target_property(type ${target} TYPE)
-      get_target_property(output ${target} RUNTIME_OUTPUT_DIRECTORY)
-      get_target_property(excluded ${target} EXCLUDE_FROM_ALL)
-      if(type MATCHES "^(EXECUTABLE|MODULE_LIBRARY|SHARED_LIBRARY)$" AND NOT output MATCHES "/(tests|fuzz)$" AND NOT excluded)
-        list(APPEND programs ${target})
-      endif()
-    endforeach()
-  endwhile()
+    get_target_property(type ${target} TYPE)
+    get_target_property(output ${target} RUNTIME_OUTPUT_DIRECTORY)
+    get_target_property(excluded ${target} EXCLUDE_FROM_ALL)
+    if(type MATCHES "^(EXECUTABLE|MODULE_LIBRARY|SHARED_LIBRARY)$" AND NOT output MATCHES "/(tests|fuzz)$" AND NOT excluded)
+      list(APPEND programs ${target})
+    endif()
+  endforeach()
   add_custom_target(programs DEPENDS ${programs})
 endfunction()
 

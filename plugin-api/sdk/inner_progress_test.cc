@@ -28,7 +28,7 @@ fi_cq_attr tagged() {
 }
 
 // A layer with two queues, each read until it has nothing.
-struct Layer {
+struct TwoQueues {
   size_t read(const InnerQueue &queue) {
     size_t found = 0;
     fi_cq_tagged_entry entry;
@@ -48,7 +48,7 @@ struct InnerProgressTest : ::testing::Test {
   Beneath beneath;
   TestCq a{beneath, tagged()}, b{beneath, tagged()};
   const InnerQueue first{a.c()}, second{b.c()};
-  Layer layer;
+  TwoQueues layer;
 };
 
 TEST_F(InnerProgressTest, EmptyQueuesCostOneProgress) {
