@@ -13,7 +13,7 @@
 namespace weft::conformance {
 namespace {
 
-constexpr uint64_t kData = 0x1020304050607080;
+constexpr uint64_t kCqData = 0x1020304050607080;
 
 Options receiver(enum fi_cq_format format, enum fi_wait_obj wait = FI_WAIT_NONE) {
   Options options;
@@ -24,7 +24,7 @@ Options receiver(enum fi_cq_format format, enum fi_wait_obj wait = FI_WAIT_NONE)
 // One message with data, from a to b.
 void send_one(Pair &pair, char *in, size_t size) {
   must(fi_recv(pair.b.ep, in, size, nullptr, 0, in));
-  must(fi_senddata(pair.a.ep, "hello", 6, nullptr, kData, 0, nullptr));
+  must(fi_senddata(pair.a.ep, "hello", 6, nullptr, kCqData, 0, nullptr));
   EXPECT_EQ(pair.wait(pair.a.tx_cq).err, 0);
 }
 
@@ -72,7 +72,7 @@ TEST(CqFormat, Data) {
   EXPECT_EQ(entry.op_context, in);
   EXPECT_EQ(entry.flags & FI_REMOTE_CQ_DATA, uint64_t(FI_REMOTE_CQ_DATA));
   EXPECT_EQ(entry.len, 6u);
-  EXPECT_EQ(entry.data, pair.b.arriving(kData));
+  EXPECT_EQ(entry.data, pair.b.arriving(kCqData));
 }
 
 TEST(CqFormat, Tagged) {
@@ -83,7 +83,7 @@ TEST(CqFormat, Tagged) {
   const auto entry = read_one<fi_cq_tagged_entry>(pair, pair.b.rx_cq);
   EXPECT_EQ(entry.op_context, in);
   EXPECT_EQ(entry.len, 6u);
-  EXPECT_EQ(entry.data, pair.b.arriving(kData));
+  EXPECT_EQ(entry.data, pair.b.arriving(kCqData));
 }
 
 TEST(CqRead, SeveralAtATimeAndNoMoreThanAskedFor) {

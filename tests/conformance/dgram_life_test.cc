@@ -13,7 +13,7 @@
 namespace weft::conformance::dgram {
 namespace {
 
-using Bytes = std::vector<uint8_t>;
+using unconnected::Bytes;
 
 TEST(DgramLife, TheFirstUseOfTheNameFixesIt) {
   DGRAM_NEEDS_SOCKETS();

@@ -11,7 +11,7 @@
 namespace weft::conformance::dgram {
 namespace {
 
-using Bytes = std::vector<uint8_t>;
+using unconnected::Bytes;
 
 // Groups differ from test to test, so that no test receives datagrams of another one.
 std::string group_name(unsigned last, uint16_t port) {

@@ -24,7 +24,6 @@
 
 namespace weft::conformance::unconnected {
 
-using Bytes = std::vector<uint8_t>;
 inline constexpr uint64_t kData = 0x1122334455667788;  // of those that have some
 
 fi_msg message_of(const std::vector<iovec> &iov, fi_addr_t to, void *context);

@@ -291,10 +291,6 @@ TEST(Asked, ACommittedAtomicIsInTheFile) {
 
 // ---- orders ----
 
-constexpr uint64_t kKey = 5;
-constexpr size_t kLarge = 200'000;
-constexpr size_t kSizes[] = {8, 4000, 70'000, kLarge};
-
 // An order of accesses holds for remote reads and writes, whatever it holds for besides.
 std::string order_text(uint64_t order) {
   constexpr std::pair<uint64_t, uint64_t> kAliases[] = {{FI_ORDER_RAR, FI_ORDER_RMA_RAR},
@@ -309,6 +305,10 @@ std::string order_text(uint64_t order) {
 // Two applications that asked for one order; the second's memory is at `memory`.
 class Order : public ::testing::Test {
  protected:
+  static constexpr uint64_t kKey = 5;
+  static constexpr size_t kLarge = 200'000;
+  static constexpr size_t kSizes[] = {8, 4000, 70'000, kLarge};
+
   // False: not offered.
   bool open(uint64_t order, uint64_t caps = FI_MSG | FI_TAGGED | FI_RMA) {
     Options options;

@@ -12,7 +12,7 @@
 namespace weft::conformance::rdm {
 namespace {
 
-constexpr uint64_t kKey = 9;
+constexpr uint64_t kAtomicKey = 9;
 constexpr size_t kCount = 4;
 
 enum class Kind { kBase, kFetch, kCompare };
@@ -158,7 +158,7 @@ void check(Net &net, Kind kind, enum fi_datatype type, enum fi_op op) {
   std::vector<T> window(kCount), operand(kCount), compare(kCount), result(kCount);
   Handle<fid_mr> region;
   must(fi_mr_reg(net[1].domain, window.data(), kCount * sizeof(T), FI_REMOTE_READ | FI_REMOTE_WRITE,
-                 0, kKey, 0, region.out(), nullptr));
+                 0, kAtomicKey, 0, region.out(), nullptr));
   net[1].enable(region);
   const uint64_t at = net[1].base_of(window.data()), key = fi_mr_key(region);
 
@@ -252,7 +252,8 @@ ATOMIC_TYPE_TEST(Uint128, unsigned __int128, FI_UINT128)
 
 struct Window {
   Window() : net(2, with_atomics()), words(64) {
-    region = net[1].expose(words.data(), words.size() * 8, FI_REMOTE_READ | FI_REMOTE_WRITE, kKey);
+    region =
+        net[1].expose(words.data(), words.size() * 8, FI_REMOTE_READ | FI_REMOTE_WRITE, kAtomicKey);
   }
   uint64_t at(size_t word = 0) { return net[1].base_of(words.data()) + 8 * word; }
   uint64_t key() { return fi_mr_key(region); }
@@ -357,7 +358,7 @@ TEST(RdmAtomic, NothingIsLostAmongManyInitiators) {
   RDM_NEEDS(FI_ATOMIC);
   Net net(5, with_atomics());
   uint64_t word = 0;
-  fid_mr *region = net[0].expose(&word, 8, FI_REMOTE_READ | FI_REMOTE_WRITE, kKey);
+  fid_mr *region = net[0].expose(&word, 8, FI_REMOTE_READ | FI_REMOTE_WRITE, kAtomicKey);
   const uint64_t at = net[0].base_of(&word), key = fi_mr_key(region);
   const uint64_t one = 1;
   std::vector<uint64_t> seen(400, ~uint64_t(0));

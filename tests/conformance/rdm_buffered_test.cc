@@ -16,8 +16,6 @@ namespace {
 
 constexpr uint64_t kMode = 1ULL << 51;        // FI_BUFFERED_RECV
 constexpr uint64_t kCapability = 1ULL << 48;  // FI_VARIABLE_MSG
-constexpr size_t kSender = 0, kTarget = 1, kOther = 2;
-constexpr uint64_t kTag = 7;
 // Longer than what the stacks over sockets keep of a message without a receive.
 size_t very_long() {
   return has_devices_inside() ? 6 << 20 : 70 << 20;
@@ -25,6 +23,9 @@ size_t very_long() {
 
 class RdmBuffered : public ::testing::TestWithParam<bool> {
  protected:
+  static constexpr size_t kSender = 0, kTarget = 1, kOther = 2;
+  static constexpr uint64_t kTag = 7;
+
   // How the application asks for it.
   static bool by_mode() { return GetParam(); }
   void SetUp() override {
@@ -544,7 +545,5 @@ TEST_P(RdmBuffered, AnyOrderOfAnyCalls) {
 }
 
 }  // namespace
-
-const auto *const required = require_stack(Options());
 
 }  // namespace weft::conformance::rdm

@@ -127,7 +127,7 @@ uint64_t reduced(enum fi_op op, uint64_t a, uint64_t b) {
 }
 
 template <class T>
-void check(Group &group, enum fi_op op, enum fi_datatype datatype) {
+void check_allreduce(Group &group, enum fi_op op, enum fi_datatype datatype) {
   size_t count = 0;
   if (!group.has(FI_ALLREDUCE, op, datatype, &count)) return;
   SCOPED_TRACE(std::to_string(op) + " " + std::to_string(datatype));
@@ -166,14 +166,14 @@ TEST_P(RdmCollective, ReductionsAreWhatTheQuerySays) {
   RDM_NEEDS(FI_COLLECTIVE);
   Group group(GetParam());
   for (const enum fi_op op : {FI_MIN, FI_MAX, FI_SUM, FI_PROD, FI_BOR, FI_BAND, FI_BXOR}) {
-    check<uint8_t>(group, op, FI_UINT8);
-    check<uint16_t>(group, op, FI_UINT16);
-    check<uint32_t>(group, op, FI_UINT32);
-    check<uint64_t>(group, op, FI_UINT64);
-    check<int32_t>(group, op, FI_INT32);
-    check<int64_t>(group, op, FI_INT64);
-    check<float>(group, op, FI_FLOAT);
-    check<double>(group, op, FI_DOUBLE);
+    check_allreduce<uint8_t>(group, op, FI_UINT8);
+    check_allreduce<uint16_t>(group, op, FI_UINT16);
+    check_allreduce<uint32_t>(group, op, FI_UINT32);
+    check_allreduce<uint64_t>(group, op, FI_UINT64);
+    check_allreduce<int32_t>(group, op, FI_INT32);
+    check_allreduce<int64_t>(group, op, FI_INT64);
+    check_allreduce<float>(group, op, FI_FLOAT);
+    check_allreduce<double>(group, op, FI_DOUBLE);
   }
 }
 

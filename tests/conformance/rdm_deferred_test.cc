@@ -11,11 +11,11 @@
 namespace weft::conformance::rdm {
 namespace {
 
-constexpr uint64_t kKey = 200;
-
 // Two applications. The first one defers work until `start` reaches a threshold.
 class RdmDeferred : public ::testing::Test {
  protected:
+  static constexpr uint64_t kKey = 200;
+
   void SetUp() override {
     RDM_NEEDS(FI_TRIGGER | FI_RMA);
     open(FI_TRIGGER | FI_RMA);

@@ -12,10 +12,10 @@ namespace weft::conformance::rdm {
 namespace {
 
 using unconnected::Form, unconnected::FormTest, unconnected::kData, unconnected::kInject,
-    unconnected::kSend, unconnected::kSendmsg, unconnected::kSendv, unconnected::message_of;
+    unconnected::kSendmsg, unconnected::kSendv, unconnected::message_of;
 
 const Form kForms[] = {
-    kSend,
+    unconnected::kSend,
     kSendv,
     kSendmsg,
     {"SendmsgWithData", true, true,
@@ -73,7 +73,7 @@ TEST(RdmMsg, TruncationIsAnErrorOfThatReceiveOnly) {
       SCOPED_TRACE(std::to_string(size) + " into " + std::to_string(room));
       std::vector<uint8_t> out = pattern(size, 1), in(size, 0xee);
       must(fi_recv(net[1].ep, in.data(), room, nullptr, FI_ADDR_UNSPEC, &in));
-      net.post([&] { return kSend.send(net, out); });
+      net.post([&] { return unconnected::kSend.send(net, out); });
       const Completion got = net.wait(net[1].rx_cq);
       EXPECT_EQ(got.err, FI_ETRUNC);
       EXPECT_EQ(got.context, &in);
@@ -112,7 +112,7 @@ TEST(RdmMsg, LargeUnexpectedMessagesWaitInOrder) {
   Net net(2, options);
   const size_t sizes[] = {10, 300000, 17000, 0, 140000, 5000, 1 << 20, 64};
   for (size_t i = 0; i < 24; ++i) out.push_back(pattern(sizes[i % std::size(sizes)], unsigned(i)));
-  for (auto &bytes : out) net.post([&] { return kSend.send(net, bytes); });
+  for (auto &bytes : out) net.post([&] { return unconnected::kSend.send(net, bytes); });
   net.settle();
   for (auto &bytes : out) {
     std::vector<uint8_t> in(1 << 20);
@@ -138,7 +138,7 @@ TEST(RdmMsg, SendsOfOnePeerMatchInOrder) {
   for (auto &buffer : in)
     must(fi_recv(net[1].ep, buffer.data(), buffer.size(), nullptr, FI_ADDR_UNSPEC, &buffer));
   for (size_t i = 0; i < kCount; ++i) out.push_back(pattern(sizes[i % 7], unsigned(i)));
-  for (auto &bytes : out) net.post([&] { return kSend.send(net, bytes); });
+  for (auto &bytes : out) net.post([&] { return unconnected::kSend.send(net, bytes); });
   for (size_t i = 0; i < kCount; ++i) {
     const Completion got = net.wait(net[1].rx_cq);
     ASSERT_EQ(got.err, 0) << fi_strerror(got.err);

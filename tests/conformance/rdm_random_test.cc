@@ -16,7 +16,7 @@ namespace weft::conformance::rdm {
 namespace {
 
 constexpr size_t kSenders = 3, kRoom = 70'000, kHead = 16;
-constexpr size_t kSizes[] = {kHead, kHead + 1, 100, 300, 4000, 17'000, 20'000, 65'000};
+constexpr size_t kMessageSizes[] = {kHead, kHead + 1, 100, 300, 4000, 17'000, 20'000, 65'000};
 
 struct Sent {
   std::vector<uint8_t> bytes;
@@ -88,7 +88,7 @@ class Schedule {
     const size_t s = 1 + below(kSenders);
     const bool tagged = below(2) == 0;
     auto message = std::make_unique<Sent>();
-    const size_t size = kSizes[below(std::size(kSizes))];
+    const size_t size = kMessageSizes[below(std::size(kMessageSizes))];
     uint64_t &number = (tagged ? tagged_sent_ : untagged_sent_)[s - 1];
     message->bytes = pattern(size, unsigned(s * 7919 + number));
     const uint64_t head[2] = {s << 1 | tagged, number};

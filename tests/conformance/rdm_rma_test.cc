@@ -9,7 +9,7 @@
 namespace weft::conformance::rdm {
 namespace {
 
-constexpr uint64_t kData = 0x0102030405060708;
+constexpr uint64_t kRmaData = 0x0102030405060708;
 constexpr uint64_t kKey = 42;
 
 Options with_rma(uint64_t more = 0) {
@@ -55,22 +55,22 @@ struct Message {
     msg.rma_iov_count = remote.size();
     msg.addr = e.net.at(0, 1);
     msg.context = &local;
-    msg.data = kData;
+    msg.data = kRmaData;
   }
   std::vector<iovec> iov;
   std::vector<fi_rma_iov> remote;
   fi_msg_rma msg{};
 };
 
-struct Form {
+struct RmaForm {
   const char *name;
   bool reads, injects, has_data;
   ssize_t (*go)(Exposed &e, std::vector<uint8_t> &local);
 };
-std::ostream &operator<<(std::ostream &out, const Form &form) {
+std::ostream &operator<<(std::ostream &out, const RmaForm &form) {
   return out << form.name;
 }
-const Form kForms[] = {
+const RmaForm kRmaForms[] = {
     {"Write", false, false, false,
      [](Exposed &e, std::vector<uint8_t> &local) { return e.write(local); }},
     {"Writev", false, false, false,
@@ -86,8 +86,8 @@ const Form kForms[] = {
      }},
     {"Writedata", false, false, true,
      [](Exposed &e, std::vector<uint8_t> &local) {
-       return fi_writedata(e.net[0].ep, local.data(), local.size(), nullptr, kData, e.net.at(0, 1),
-                           e.at(), e.key(), &local);
+       return fi_writedata(e.net[0].ep, local.data(), local.size(), nullptr, kRmaData,
+                           e.net.at(0, 1), e.at(), e.key(), &local);
      }},
     {"InjectWrite", false, true, false,
      [](Exposed &e, std::vector<uint8_t> &local) {
@@ -100,7 +100,7 @@ const Form kForms[] = {
     {"InjectWritedata", false, true, true,
      [](Exposed &e, std::vector<uint8_t> &local) {
        std::vector<uint8_t> copy = local;
-       const ssize_t rc = fi_inject_writedata(e.net[0].ep, copy.data(), copy.size(), kData,
+       const ssize_t rc = fi_inject_writedata(e.net[0].ep, copy.data(), copy.size(), kRmaData,
                                               e.net.at(0, 1), e.at(), e.key());
        std::fill(copy.begin(), copy.end(), 0xdd);
        return rc;
@@ -120,13 +120,13 @@ const Form kForms[] = {
      }},
 };
 
-class RdmRmaForm : public ::testing::TestWithParam<Form> {};
-INSTANTIATE_TEST_SUITE_P(All, RdmRmaForm, ::testing::ValuesIn(kForms),
+class RdmRmaForm : public ::testing::TestWithParam<RmaForm> {};
+INSTANTIATE_TEST_SUITE_P(All, RdmRmaForm, ::testing::ValuesIn(kRmaForms),
                          [](const auto &info) { return std::string(info.param.name); });
 
 TEST_P(RdmRmaForm, EverySizeReachesItsPlace) {
   RDM_NEEDS(FI_RMA);
-  const Form &form = GetParam();
+  const RmaForm &form = GetParam();
   Exposed e((1 << 20) + 8);
   if (form.has_data && e.net[0].info->domain_attr->cq_data_size == 0) {
     std::vector<uint8_t> local(8);
@@ -154,7 +154,7 @@ TEST_P(RdmRmaForm, EverySizeReachesItsPlace) {
     if (form.has_data) {
       const Completion told = e.net.wait(e.net[1].rx_cq);
       EXPECT_EQ(told.err, 0);
-      EXPECT_EQ(told.data, e.net[1].arriving(kData));
+      EXPECT_EQ(told.data, e.net[1].arriving(kRmaData));
       EXPECT_EQ(told.flags & (FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA),
                 FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA);
     }

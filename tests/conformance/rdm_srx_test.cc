@@ -11,12 +11,13 @@
 namespace weft::conformance::rdm {
 namespace {
 
-constexpr uint64_t kCaps = FI_MSG | FI_TAGGED | FI_SOURCE | FI_DIRECTED_RECV | FI_MULTI_RECV;
-// The endpoints of the net: two that share, and two peers with their own receives.
-constexpr size_t kA = 0, kB = 1, kPeer = 2, kOther = 3;
-
 class RdmSrx : public ::testing::Test {
  protected:
+  static constexpr uint64_t kCaps =
+      FI_MSG | FI_TAGGED | FI_SOURCE | FI_DIRECTED_RECV | FI_MULTI_RECV;
+  // The endpoints of the net: two that share, and two peers with their own receives.
+  static constexpr size_t kA = 0, kB = 1, kPeer = 2, kOther = 3;
+
   void SetUp() override {
     covers("shared receive contexts");
     Options options;

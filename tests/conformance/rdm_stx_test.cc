@@ -64,8 +64,8 @@ struct Sharing : Application {
   std::vector<Member> members;
 };
 
-struct Drive final : Driver {
-  explicit Drive(Sharing &sharing, Node &peer) : sharing(sharing), peer(peer) {}
+struct SharingDriver final : Driver {
+  explicit SharingDriver(Sharing &sharing, Node &peer) : sharing(sharing), peer(peer) {}
   void progress() override {
     sharing.progress();
     if (!peer_sleeps) peer.progress();
@@ -89,7 +89,7 @@ TEST(RdmStx, EachEndpointReportsToItsOwnQueue) {
   Node peer{Options()};
   Sharing many(3);
   const fi_addr_t to = many.insert(peer.name());
-  Drive drive(many, peer);
+  SharingDriver drive(many, peer);
   for (size_t round = 0; round < 2; ++round)
     for (size_t i = 0; i < 3; ++i) {
       std::vector<uint8_t> out = pattern(100 + 20000 * round, unsigned(i)), in(out.size());
@@ -119,7 +119,7 @@ TEST(RdmStx, TheSizeIsThatOfAllEndpointsTogether) {
   many.add();
   many.add();
   const fi_addr_t to = many.insert(peer.name());
-  Drive drive(many, peer);
+  SharingDriver drive(many, peer);
   drive.peer_sleeps = true;
   size_t posted = 0;
   for (size_t i = 0; i < 4 * kSize; ++i) {
@@ -159,7 +159,7 @@ TEST(RdmStx, SharedReceivesBesideIt) {
     must(fi_ep_bind(member.ep, srx.fid(), 0));
     must(fi_enable(member.ep));
   }
-  Drive drive(many, peer);
+  SharingDriver drive(many, peer);
   for (size_t i = 0; i < 2; ++i) {
     const fi_addr_t at = peer.insert(address_of([&](void *buffer, size_t *size) {
       return fi_getname(many.members[i].ep.fid(), buffer, size);

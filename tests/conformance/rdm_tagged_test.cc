@@ -10,7 +10,7 @@
 namespace weft::conformance::rdm {
 namespace {
 
-constexpr uint64_t kData = 0x8877665544332211;
+constexpr uint64_t kTaggedData = 0x8877665544332211;
 // As many bits as the stack's tags have.
 uint64_t tag_mask() {
   static const uint64_t mask = tag_bits(*find_info());
@@ -29,7 +29,7 @@ fi_msg_tagged message_of(const std::vector<iovec> &iov, fi_addr_t to, uint64_t t
   message.tag = tag;
   message.ignore = ignore;
   message.context = context;
-  message.data = kData;
+  message.data = kTaggedData;
   return message;
 }
 
@@ -43,15 +43,15 @@ void send(Net &net, size_t from, size_t to, std::vector<uint8_t> &out, uint64_t 
   });
 }
 
-struct Form {
+struct TaggedForm {
   const char *name;
   bool injects, has_data;
   ssize_t (*send)(Net &net, std::vector<uint8_t> &out);
 };
-std::ostream &operator<<(std::ostream &out, const Form &form) {
+std::ostream &operator<<(std::ostream &out, const TaggedForm &form) {
   return out << form.name;
 }
-const Form kForms[] = {
+const TaggedForm kTaggedForms[] = {
     {"Tsend", false, false,
      [](Net &net, std::vector<uint8_t> &out) {
        return fi_tsend(net[0].ep, out.data(), out.size(), nullptr, net.at(0, 1), tag(), &out);
@@ -69,8 +69,8 @@ const Form kForms[] = {
      }},
     {"Tsenddata", false, true,
      [](Net &net, std::vector<uint8_t> &out) {
-       return fi_tsenddata(net[0].ep, out.data(), out.size(), nullptr, kData, net.at(0, 1), tag(),
-                           &out);
+       return fi_tsenddata(net[0].ep, out.data(), out.size(), nullptr, kTaggedData, net.at(0, 1),
+                           tag(), &out);
      }},
     {"Tinject", true, false,
      [](Net &net, std::vector<uint8_t> &out) {
@@ -83,15 +83,15 @@ const Form kForms[] = {
      [](Net &net, std::vector<uint8_t> &out) {
        std::vector<uint8_t> copy = out;
        const ssize_t rc =
-           fi_tinjectdata(net[0].ep, copy.data(), copy.size(), kData, net.at(0, 1), tag());
+           fi_tinjectdata(net[0].ep, copy.data(), copy.size(), kTaggedData, net.at(0, 1), tag());
        std::fill(copy.begin(), copy.end(), 0xdd);
        return rc;
      }},
 };
 
-class RdmTaggedForm : public ::testing::TestWithParam<std::tuple<Form, bool>> {};
+class RdmTaggedForm : public ::testing::TestWithParam<std::tuple<TaggedForm, bool>> {};
 INSTANTIATE_TEST_SUITE_P(All, RdmTaggedForm,
-                         ::testing::Combine(::testing::ValuesIn(kForms), ::testing::Bool()),
+                         ::testing::Combine(::testing::ValuesIn(kTaggedForms), ::testing::Bool()),
                          [](const auto &info) {
                            return std::string(std::get<0>(info.param).name) +
                                   (std::get<1>(info.param) ? "Expected" : "Unexpected");
@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(All, RdmTaggedForm,
 
 TEST_P(RdmTaggedForm, EverySizeArrivesOnce) {
   RDM_NEEDS(FI_TAGGED);
-  const Form &form = std::get<0>(GetParam());
+  const TaggedForm &form = std::get<0>(GetParam());
   const bool expected = std::get<1>(GetParam());
   Net net;
   for (size_t size : edges()) {
@@ -120,7 +120,7 @@ TEST_P(RdmTaggedForm, EverySizeArrivesOnce) {
     EXPECT_EQ(got.flags & (FI_RECV | FI_TAGGED), uint64_t(FI_RECV | FI_TAGGED));
     EXPECT_EQ(bool(got.flags & FI_REMOTE_CQ_DATA), form.has_data);
     if (form.has_data) {
-      EXPECT_EQ(got.data, kData);
+      EXPECT_EQ(got.data, kTaggedData);
     }
     EXPECT_EQ(in, out);
     if (!form.injects) {
@@ -385,13 +385,13 @@ TEST_P(RdmPeek, ReportsTheMessageAndLeavesItThere) {
   std::vector<uint8_t> out = pattern(GetParam(), 1), in(GetParam());
   fi_context context;
   Net net;
-  net.post([&] { return kForms[3].send(net, out); });
+  net.post([&] { return kTaggedForms[3].send(net, out); });
   for (int i = 0; i < 2; ++i) {
     const Completion seen = find(net, tag(), FI_PEEK, &context);
     EXPECT_EQ(seen.len, out.size());
     EXPECT_EQ(seen.tag, tag());
     EXPECT_TRUE(seen.flags & FI_REMOTE_CQ_DATA);
-    EXPECT_EQ(seen.data, kData);
+    EXPECT_EQ(seen.data, kTaggedData);
   }
   receive(net[1], in, tag());
   EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);

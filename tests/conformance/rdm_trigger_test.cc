@@ -12,8 +12,6 @@
 namespace weft::conformance::rdm {
 namespace {
 
-constexpr uint64_t kKey = 200, kTag = 7;
-
 // The context of a call, at least as long as the call waits.
 struct When {
   When(fid_cntr *cntr, size_t threshold) {
@@ -26,6 +24,8 @@ struct When {
 // Two applications. The first one calls with FI_TRIGGER; the second one has a window of memory.
 class RdmTrigger : public ::testing::Test {
  protected:
+  static constexpr uint64_t kKey = 200, kTag = 7;
+
   void SetUp() override {
     RDM_NEEDS(FI_TRIGGER | FI_RMA);
     open(with(FI_TRIGGER | FI_RMA));

@@ -2,8 +2,8 @@
 // Ids that the user gives to the entries of an address vector (fi_av.3, USER IDENTIFIERS FOR
 // ADDRESSES; fi_getinfo.3 and fi_domain.3, FI_AV_USER_ID): completions have the id in place of the
 // fi_addr_t, and calls still take the fi_addr_t.
-#include <algorithm>
 #include <netinet/in.h>
+#include <algorithm>
 
 #include <cstring>
 
@@ -14,13 +14,14 @@ namespace {
 
 // In no way like an fi_addr_t.
 constexpr fi_addr_t kId = 0xfeedfacecafe0001, kOtherId = 0x8000000000000002;
-// The endpoints of the net: the receiver, which gets the ids, and two senders.
-constexpr size_t kTarget = 0, kA = 1, kB = 2;
-constexpr uint64_t kTag = 7;
-const std::vector<size_t> kSizes = {0, 100, 20000, 300000};
 
 class RdmUserId : public ::testing::TestWithParam<enum fi_av_type> {
  protected:
+  // The endpoints of the net: the receiver, which gets the ids, and two senders.
+  static constexpr size_t kTarget = 0, kA = 1, kB = 2;
+  static constexpr uint64_t kTag = 7;
+  static constexpr size_t kSizes[] = {0, 100, 20000, 300000};
+
   void SetUp() override {
     covers("FI_AV_USER_ID");
     if (!find_info(options()))

@@ -10,7 +10,7 @@
 namespace weft::conformance {
 namespace {
 
-constexpr uint64_t kData = 0x8877665544332211;
+constexpr uint64_t kRmaData = 0x8877665544332211;
 constexpr uint64_t kAllAccess = FI_REMOTE_READ | FI_REMOTE_WRITE;
 
 Options rma_options(int mr_mode = 0, uint64_t more_caps = 0) {
@@ -125,10 +125,10 @@ TEST_P(RmaSize, WritedataCompletesAtTheTarget) {
   const std::vector<uint8_t> before = r.memory;
   std::vector<uint8_t> out = pattern(GetParam(), 1);
   r.expect_data();
-  must(fi_writedata(r.ep(), out.data(), out.size(), nullptr, kData, 0, r.base, r.key, &out));
+  must(fi_writedata(r.ep(), out.data(), out.size(), nullptr, kRmaData, 0, r.base, r.key, &out));
   const Done told = r.pair.wait(r.pair.b.rx_cq);
   EXPECT_EQ(told.err, 0);
-  EXPECT_EQ(told.data, r.pair.b.arriving(kData));
+  EXPECT_EQ(told.data, r.pair.b.arriving(kRmaData));
   EXPECT_EQ(told.context, nullptr);
   EXPECT_EQ(told.flags & (FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA),
             uint64_t(FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA));
@@ -161,14 +161,14 @@ TEST_P(RmaSize, InjectWritedata) {
   const std::vector<uint8_t> expected = out;
   r.expect_data();
   const ssize_t rc =
-      fi_inject_writedata(r.ep(), out.data(), out.size(), kData, 0, r.base + 9, r.key);
+      fi_inject_writedata(r.ep(), out.data(), out.size(), kRmaData, 0, r.base + 9, r.key);
   if (GetParam() > r.pair.a.info->tx_attr->inject_size) {
     EXPECT_LT(rc, 0);
     return;
   }
   must(rc);
   std::fill(out.begin(), out.end(), 0xdd);
-  EXPECT_EQ(r.pair.wait(r.pair.b.rx_cq).data, r.pair.b.arriving(kData));
+  EXPECT_EQ(r.pair.wait(r.pair.b.rx_cq).data, r.pair.b.arriving(kRmaData));
   expect_written(r, before, 9, expected);
   EXPECT_FALSE(poll_cq(r.pair.a.tx_cq).has_value());
 }
@@ -197,11 +197,11 @@ TEST_P(RmaSize, FourVectorsToFourPlaces) {
   message.rma_iov = places;
   message.rma_iov_count = 4;
   message.context = &out;
-  message.data = kData;
+  message.data = kRmaData;
   must(fi_writemsg(r.ep(), &message, FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_COMPLETION));
   EXPECT_EQ(r.wait().context, &out);
   EXPECT_TRUE(r.memory == expected) << "delivered when the writer is told so";
-  EXPECT_EQ(r.pair.wait(r.pair.b.rx_cq).data, r.pair.b.arriving(kData));
+  EXPECT_EQ(r.pair.wait(r.pair.b.rx_cq).data, r.pair.b.arriving(kRmaData));
   message.msg_iov = to;
   message.context = &in;
   message.data = 0;
@@ -254,7 +254,7 @@ struct Forbidden {
   size_t size;
 };
 class RmaBounds : public ::testing::TestWithParam<Forbidden> {};
-constexpr size_t kRegion = 4096;
+constexpr size_t kBoundedRegion = 4096;
 INSTANTIATE_TEST_SUITE_P(
     Cases, RmaBounds,
     ::testing::Values(Forbidden{"WriteUnknownKey", kAllAccess, true, 1, 0, 8},
@@ -262,13 +262,14 @@ INSTANTIATE_TEST_SUITE_P(
                       Forbidden{"WriteWithoutTheRight", FI_REMOTE_READ, true, 0, 0, 8},
                       Forbidden{"ReadWithoutTheRight", FI_REMOTE_WRITE, false, 0, 0, 8},
                       Forbidden{"WriteWithNoRightAtAll", FI_SEND | FI_RECV, true, 0, 0, 8},
-                      Forbidden{"WriteBehindTheEnd", kAllAccess, true, 0, kRegion - 4, 8},
-                      Forbidden{"WriteJustBehindTheEnd", kAllAccess, true, 0, kRegion, 1},
-                      Forbidden{"ReadBehindTheEnd", kAllAccess, false, 0, kRegion - 4, 8},
+                      Forbidden{"WriteBehindTheEnd", kAllAccess, true, 0, kBoundedRegion - 4, 8},
+                      Forbidden{"WriteJustBehindTheEnd", kAllAccess, true, 0, kBoundedRegion, 1},
+                      Forbidden{"ReadBehindTheEnd", kAllAccess, false, 0, kBoundedRegion - 4, 8},
                       Forbidden{"WriteFarAway", kAllAccess, true, 0, UINT64_C(1) << 40, 8},
                       Forbidden{"WriteThatWrapsAround", kAllAccess, true, 0, UINT64_MAX - 3, 8},
                       Forbidden{"ReadThatWrapsAround", kAllAccess, false, 0, UINT64_MAX - 3, 8},
-                      Forbidden{"LargeWriteBehindTheEnd", kAllAccess, true, 0, 0, kRegion + 1},
+                      Forbidden{"LargeWriteBehindTheEnd", kAllAccess, true, 0, 0,
+                                kBoundedRegion + 1},
                       Forbidden{"LargeWriteUnknownKey", kAllAccess, true, 1, 0, 1 << 20}),
     [](const auto &info) { return info.param.name; });
 
@@ -276,10 +277,10 @@ TEST_P(RmaBounds, EndsTheConnectionAndTouchesNothing) {
   const Forbidden &f = GetParam();
   // The region lies in the middle of memory that is watched too.
   Pair pair;
-  std::vector<uint8_t> memory = pattern(3 * kRegion, 1);
+  std::vector<uint8_t> memory = pattern(3 * kBoundedRegion, 1);
   const std::vector<uint8_t> before = memory;
-  fid_mr *region = pair.b.expose(memory.data() + kRegion, kRegion, f.access, 0xc0de);
-  const uint64_t base = pair.b.base_of(memory.data() + kRegion);
+  fid_mr *region = pair.b.expose(memory.data() + kBoundedRegion, kBoundedRegion, f.access, 0xc0de);
+  const uint64_t base = pair.b.base_of(memory.data() + kBoundedRegion);
   std::vector<uint8_t> mine(f.size, 0xaa);
   char posted[4];
   must(fi_recv(pair.b.ep, posted, sizeof posted, nullptr, 0, posted));
@@ -547,8 +548,8 @@ TEST(RmaData, ReachesTheTargetThoughItsCompletionsAreSelective) {
   Rma r(4096, options);
   char byte = 0;
   r.expect_data();
-  must(fi_writedata(r.ep(), &byte, 1, nullptr, kData, 0, r.base, r.key, &byte));
-  EXPECT_EQ(r.pair.wait(r.pair.b.rx_cq).data, r.pair.b.arriving(kData));
+  must(fi_writedata(r.ep(), &byte, 1, nullptr, kRmaData, 0, r.base, r.key, &byte));
+  EXPECT_EQ(r.pair.wait(r.pair.b.rx_cq).data, r.pair.b.arriving(kRmaData));
 }
 
 // ---- completions ----

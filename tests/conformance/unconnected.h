@@ -23,6 +23,8 @@
 
 namespace weft::conformance::unconnected {
 
+using Bytes = std::vector<uint8_t>;
+
 // fi_getinfo with the hints of `options` after `change`; null for -FI_ENODATA.
 Info ask(const Options &options, const std::function<void(fi_info &)> &change, const char *node,
          const char *service, uint64_t flags);
