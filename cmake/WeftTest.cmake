@@ -177,8 +177,10 @@ endfunction()
 #
 # EACH PREFIX: ctest runs the suites of each source by themselves, as PREFIXfoo_test for foo_test.cc. So files that are compiled
 # together, which takes less time, are still tests of their own. PREFIXrest runs what no line TEST(...) of a source names.
+#
+# NO_TEST: only the program; its tests are made with add_test() or weft_add_suite_test().
 function(weft_add_test name)
-  cmake_parse_arguments(T "LONG;THREADS;SCRIPT" "TIMEOUT;LABEL;EACH" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(T "LONG;THREADS;SCRIPT;NO_TEST" "TIMEOUT;LABEL;EACH" "SOURCES;LIBS" ${ARGN})
   if(NOT WEFT_TESTS)
     return()
   endif()
@@ -205,6 +207,9 @@ function(weft_add_test name)
     weft_precompile_test(${name} OPTIMISED)
   else()
     weft_precompile_test(${name})
+  endif()
+  if(T_NO_TEST)
+    return()
   endif()
   set(tests)
   if(T_EACH)
@@ -252,6 +257,29 @@ function(weft_suites_of source out)
   list(JOIN filter ":" filter)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
   set(${out} "${filter}" PARENT_SCOPE)
+endfunction()
+
+# weft_suite(SUITE PROGRAM FILTER): the program of tests/conformance that has the suites of SUITE_test.cc (rdm_msg_test.cc for rdm_msg),
+# and a --gtest_filter for them.
+function(weft_suite suite program filter)
+  set(${program} conformance_msg PARENT_SCOPE)
+  if(suite MATCHES "^(rdm|dgram)_")
+    set(${program} conformance_${CMAKE_MATCH_1} PARENT_SCOPE)
+  endif()
+  get_property(suites GLOBAL PROPERTY WEFT_SUITES_${suite})
+  if(NOT suites)
+    weft_suites_of(${PROJECT_SOURCE_DIR}/tests/conformance/${suite}_test.cc suites)
+    set_property(GLOBAL PROPERTY WEFT_SUITES_${suite} "${suites}")
+  endif()
+  set(${filter} "${suites}" PARENT_SCOPE)
+endfunction()
+
+# weft_add_suite_test(NAME TEST SUITE SUITE): ctest runs the suites of tests/conformance/SUITE_test.cc as TEST. Its stack is that of
+# WEFT_TEST_STACK in its environment.
+function(weft_add_suite_test)
+  cmake_parse_arguments(S "" "NAME;SUITE" "" ${ARGN})
+  weft_suite(${S_SUITE} program filter)
+  add_test(NAME ${S_NAME} COMMAND ${program} --gtest_filter=${filter})
 endfunction()
 
 # weft_add_fuzz(NAME SOURCES... LIBS... CORPUS DIR): a fuzz target. With WEFT_FUZZ it is a libFuzzer program; without, the same

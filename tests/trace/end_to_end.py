@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """end_to_end: weft-bench under `weft trace`, over connected and unconnected endpoints, and the files that remain.
 
-    end_to_end.py --bin build/release/bin --lib build/release/lib --program build/release/tests/conformance_rdm_user_id_test
+    end_to_end.py --bin build/release/bin --lib build/release/lib --program build/release/tests/conformance_rdm
 
 The report must agree with the benchmark's half round trip to within 10 %.
 """
