@@ -51,6 +51,7 @@ Cntr::Cntr(DomainContext &domain, const fi_cntr_attr &attr, void *context, fid_p
   c()->fid.ops = const_cast<fi_ops *>(fid_ops<Cntr>());
   c()->ops = const_cast<fi_ops_cntr *>(owner == nullptr ? cntr_ops<Cntr>() : imported_ops());
   if (import_ != nullptr) wait_.set_listener(import_.get());
+  if (device_ != nullptr && !domain.engine->yields()) device_->engine.yield_after(0);
 }
 
 Cntr::~Cntr() = default;
@@ -192,19 +193,26 @@ void Cntr::change(uint64_t value, bool adds) {
   changed();
 }
 
-uint64_t Cntr::read() {
-  if (device_ != nullptr) return value();
-  uint64_t now;
-  Engine *engine;
-  {
-    EngineGuard held(engine_);
-    engine = &held.engine;
-    engine->progress();
-    now = value();
-  }
+bool Cntr::is_turn_over(Engine &engine, uint64_t now) {
   const bool found = last_read_.load(std::memory_order_relaxed) != now;
   if (found) last_read_.store(now, std::memory_order_relaxed);
-  engine->have_read(found);
+  return engine.is_turn_over(found);
+}
+
+uint64_t Cntr::read() {
+  uint64_t now;
+  bool over;
+  if (device_ != nullptr) {
+    now = value();
+    over = is_turn_over(device_->engine, now);
+  } else {
+    EngineGuard held(engine_);
+    held.engine.progress();
+    now = value();
+    over = is_turn_over(held.engine, now);
+  }
+  if (over) [[unlikely]]
+    Engine::give_way();
   return now;
 }
 

@@ -95,6 +95,7 @@ Cq::Cq(DomainContext &domain, const fi_cq_attr &attr, void *context, fid_peer_cq
   c()->ops = const_cast<fi_ops_cq *>(owner != nullptr     ? imported_ops()
                                      : device_ != nullptr ? device_ops()
                                                           : cq_ops<Cq>());
+  if (device_ != nullptr && !domain.engine->yields()) device_->engine.yield_after(0);
 }
 
 Cq::~Cq() = default;
@@ -237,13 +238,14 @@ void Cq::push_error(CompletionError error) {
 
 [[gnu::always_inline]] inline ssize_t Cq::read_here(void *buf, size_t count, fi_addr_t *src_addr) {
   ssize_t n;
-  Engine *engine;
+  bool over;
   {
     EngineGuard held(engine_);
-    engine = &held.engine;
-    n = read_ring(*engine, buf, count, src_addr);
+    n = read_ring(held.engine, buf, count, src_addr);
+    over = held.engine.is_turn_over(n != -FI_EAGAIN);
   }
-  engine->have_read(n != -FI_EAGAIN);
+  if (over) [[unlikely]]
+    Engine::give_way();
   return n;
 }
 
@@ -496,17 +498,23 @@ void Cq::Device::on_poll() {
 // The engine is the queue's own for ever, and serves the device alone.
 [[gnu::always_inline]] inline ssize_t Cq::read_device(void *buf, size_t count,
                                                       fi_addr_t *src_addr) {
-  Guard guard(device_->engine.lock());
-  if (!is_empty() || count == 0) [[unlikely]]
-    return read_before_device(buf, count, src_addr);
-  if (buf == nullptr) [[unlikely]]
-    return -FI_EINVAL;
-  CqWriter out(*this, buf, count, src_addr);
-  device_->source->read(out);
-  if (out.written_ != 0) return ssize_t(out.written_);
-  if (out.rings_) [[unlikely]]  // there is an error
-    return -FI_EAVAIL;
-  wait_.clear();
+  {
+    Guard guard(device_->engine.lock());
+    if (!is_empty() || count == 0) [[unlikely]]
+      return read_before_device(buf, count, src_addr);
+    if (buf == nullptr) [[unlikely]]
+      return -FI_EINVAL;
+    CqWriter out(*this, buf, count, src_addr);
+    device_->source->read(out);
+    const bool found = out.written_ != 0 || out.rings_;
+    const bool over = device_->engine.is_turn_over(found);
+    if (out.written_ != 0) return ssize_t(out.written_);
+    if (found) [[unlikely]]  // an error
+      return -FI_EAVAIL;
+    wait_.clear();
+    if (!over) return -FI_EAGAIN;
+  }
+  Engine::give_way();
   return -FI_EAGAIN;
 }
 

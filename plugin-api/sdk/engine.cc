@@ -151,13 +151,8 @@ void Engine::flush_dirty() {
   flushing_.clear();
 }
 
-void Engine::count_read(bool found) {
-  if (found) {
-    empty_reads_.store(0, std::memory_order_relaxed);
-  } else if (empty_reads_.fetch_add(1, std::memory_order_relaxed) + 1 >= yield_after_) {
-    empty_reads_.store(0, std::memory_order_relaxed);
-    ::sched_yield();
-  }
+[[gnu::noinline]] void Engine::give_way() {
+  ::sched_yield();
 }
 
 void Engine::poll_direct() {

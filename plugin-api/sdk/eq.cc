@@ -2,6 +2,7 @@
 #include <weft/sdk/eq.h>
 
 #include <sched.h>
+#include <weft/sdk/carrier.h>
 #include <weft/sdk/cq.h>
 #include <weft/sdk/ops.h>
 #include <weft/sdk/sets.h>
@@ -204,9 +205,20 @@ ssize_t Eq::read(uint32_t *event, void *buf, size_t len, uint64_t flags) {
   if (owner_ != nullptr) return read_for_owner(buf, len);
   if (buf == nullptr && len != 0) return -FI_EINVAL;
   ssize_t n = take(event, buf, len, flags);
-  if (n != -FI_EAGAIN) return n;
-  progress();
-  return take(event, buf, len, flags);
+  if (n == -FI_EAGAIN) {
+    progress();
+    n = take(event, buf, len, flags);
+  }
+  if (is_turn_over(n != -FI_EAGAIN)) Engine::give_way();
+  return n;
+}
+
+// As Engine::is_turn_over: an event queue may have many engines, or none.
+bool Eq::is_turn_over(bool found) {
+  const unsigned empty = empty_reads_.load(std::memory_order_relaxed) + 1;
+  const bool over = !found && empty == yield_after_;
+  empty_reads_.store(found || over ? 0 : empty, std::memory_order_relaxed);
+  return over;
 }
 
 ssize_t Eq::readerr(struct fi_eq_err_entry *buf, uint64_t flags) {
@@ -305,6 +317,10 @@ int Eq::with_descriptor(Call call) {
 }
 
 int Eq::control(int command, void *arg) {
+  if (command == WEFT_READ_BY_LAYER) {
+    yield_after_ = 0;
+    return 0;
+  }
   return with_descriptor([&] { return wait_.control(command, arg); });
 }
 

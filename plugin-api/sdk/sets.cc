@@ -212,6 +212,12 @@ Result<PollSet *> PollSet::open(DomainContext &domain, const fi_poll_attr *attr)
 
 int PollSet::poll(void **context, int count) {
   if (count < 0 || (count > 0 && context == nullptr)) return -FI_EINVAL;
+  const int n = poll_members(context, count);
+  if (domain_.engine->is_turn_over(n != 0)) Engine::give_way();
+  return n;
+}
+
+int PollSet::poll_members(void **context, int count) {
   std::lock_guard guard(mutex_);
   int n = 0;
   for (struct fid *fid : members_) {

@@ -20,7 +20,7 @@
 namespace weft::cxi {
 namespace {
 
-constexpr unsigned kReadsOfATurn = 32;  // that find nothing: about 30 us
+constexpr unsigned kReadsOfATurn = 32;  // that find nothing: 30 us over the NIC in software
 constexpr uint32_t kBurst = 64;         // operations that wait for progress, at most
 constexpr size_t kOwnTriggered = 8;     // of a service, which stay free (fi_cxi.7)
 constexpr size_t kFewEntries = 32;      // two endpoints have hardly any left for messages

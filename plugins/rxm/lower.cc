@@ -108,6 +108,7 @@ Result<void> Lower::open_objects() {
     return fi_eq_open(domain_.fabric().inner(), &eq, &eq_, nullptr);
   });
   if (rc != 0) return fail(-rc, "the inner provider has no event queue");
+  fi_control(&eq_->fid, WEFT_READ_BY_LAYER, nullptr);
   eq_wait_ = sdk::InnerWait(&eq_->fid);
   fi_cq_attr cq{};
   cq.format = FI_CQ_FORMAT_TAGGED;

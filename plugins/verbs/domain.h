@@ -15,6 +15,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
+#include <weft/sdk/carrier.h>
 #include <weft/sdk/fabric_ops.h>
 #include <weft/sdk/fid.h>
 
@@ -63,7 +64,10 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   // fi_ops
   int close();
   int bind(struct fid *fid, uint64_t flags) { return bind_eq(fid, flags); }
-  int control(int, void *) { return -FI_ENOSYS; }  // raw keys: the keys fit into 8 bytes
+  // No raw keys: the keys fit into 8 bytes.
+  int control(int command, void *arg) {
+    return command == WEFT_READ_BY_LAYER ? DomainCore::control(command, arg) : -FI_ENOSYS;
+  }
 
  private:
   Domain(Fabric &fabric, Device device, ibv_pd *pd, const sdk::DomainSettings &settings,

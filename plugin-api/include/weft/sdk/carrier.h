@@ -57,6 +57,12 @@ typedef struct weft_region_ops {
 // the application knows one. 0 or -FI_E...
 #define WEFT_JOIN_DOMAIN (-0x77656676)
 
+// The fi_control() command by which a layer says, before anybody reads there, that it reads the
+// queues and counters of a domain, or an event queue, with a lock of its own held (no argument). A
+// read that finds nothing then never leaves the processor to others: who reads the layer's own queue
+// does, without the lock. 0, or -FI_E..., which changes nothing for the layer.
+#define WEFT_READ_BY_LAYER (-0x77656678)
+
 // The fi_control() command that tells a layer with many queues of one domain how to ask a completion
 // queue whether it has something (argument: a weft_queue). 0, or -FI_E...: only a read tells.
 #define WEFT_QUEUE (-0x77656677)

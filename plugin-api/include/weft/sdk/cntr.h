@@ -121,6 +121,8 @@ class Cntr final : public Object<Cntr, fid_cntr> {
   void count_error_in_store();
   uint64_t value() const;
   uint64_t errors() const;
+  // A read has found `now`.
+  bool is_turn_over(Engine &engine, uint64_t now);
   // Since the last call.
   bool has_changed();
   void changed() {

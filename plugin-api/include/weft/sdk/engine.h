@@ -165,15 +165,27 @@ class Engine {
   // Before anything is posted: output may wait until progress first comes late.
   void expect_progress() { patience_ = Patience(true); }
 
-  // For providers whose peers need a processor for each step of theirs: a thread that reads a queue
-  // or a counter and has found nothing `reads` times in a row leaves the processor to others then.
-  // Where nobody wants it that costs little. 0: never.
+  // A thread that reads a queue or a counter and has found nothing `reads` times in a row leaves the
+  // processor to others: a peer may need it to send what the thread waits for. Where nobody wants
+  // it that costs little. The default, kReadsOfATurn, is some 50 us; a provider whose reads take
+  // longer or less time sets another, before anybody reads. 0: never, for a domain beneath a layer,
+  // whose lock is held meanwhile (WEFT_READ_BY_LAYER).
+  static constexpr unsigned kReadsOfATurn = 128;
   void yield_after(unsigned reads) { yield_after_ = reads; }
-  // After each such read, without the lock.
-  void have_read(bool found) {
-    if (yield_after_ != 0) [[unlikely]]
-      count_read(found);
+  bool yields() const { return yield_after_ != 0; }
+  // After each such read, by any thread. True: give_way(), as soon as no lock is held.
+  bool is_turn_over(bool found) {
+    const unsigned empty = empty_reads_.load(std::memory_order_relaxed);
+    if (found) {
+      if (empty != 0) empty_reads_.store(0, std::memory_order_relaxed);
+      return false;
+    }
+    // Reads of threads at once may count as one.
+    const bool over = empty + 1 == yield_after_;
+    empty_reads_.store(over ? 0 : empty + 1, std::memory_order_relaxed);
+    return over;
   }
+  static void give_way();
 
   // A descriptor that is readable while progress() has something to do. Negative: -FI_E...
   int wait_fd();
@@ -212,7 +224,6 @@ class Engine {
     bool relayed = false;
   };
 
-  void count_read(bool found);
   void poll_pollers();
   void arm_pollers();
   void arm_relay();
@@ -250,7 +261,7 @@ class Engine {
   unsigned alone_ = 0;      // and how often in a row it was the only one, up to kAlone
   unsigned skipped_ = 0;
   bool input_ = false;
-  unsigned yield_after_ = 0;
+  unsigned yield_after_ = kReadsOfATurn;
   std::atomic<unsigned> empty_reads_{0};
   uint64_t rounds_ = 0;
   Patience patience_;

@@ -183,6 +183,7 @@ class LayerDomain : public Object<D, fid_domain>,
     inner->domain_attr->tclass = domain_class(info, fabric_.api_version());
     if (const int rc = fi_domain(fabric_.inner(), inner, &inner_, nullptr); rc != 0)
       return fail(-rc, "fi_domain: the inner provider has no domain %s for it", name_.c_str());
+    fi_control(&inner_->fid, WEFT_READ_BY_LAYER, nullptr);
     return {};
   }
 

@@ -68,6 +68,7 @@ class PollSet final : public Object<PollSet, fid_poll> {
  private:
   explicit PollSet(DomainContext &domain);
   ~PollSet() = default;
+  int poll_members(void **context, int count);
 
   DomainContext &domain_;
   std::mutex mutex_;
