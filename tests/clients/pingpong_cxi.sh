@@ -12,6 +12,8 @@ here=$(dirname "$(realpath "$0")")
 # shellcheck source=tests/interop/programs.sh
 . "$here/../interop/programs.sh"
 require_debian fi_pingpong
+mkdir -m 700 "$work/run"
+export WEFT_RUNTIME_DIR=$work/run # processes of other tests would share the NICs
 for nic in cxi0 cxi1; do
   pingpong "$nic, all sizes" weft weft 46 127.0.0.1 -p cxi -d $nic -e rdm -S all -c -I 3
   pingpong "$nic, one size, many messages" weft weft 1 127.0.0.1 -p cxi -d $nic -e rdm -S 777 -c -I 500
