@@ -13,13 +13,16 @@
 #   threads      under ThreadSanitizer as well
 #   script       not under sanitizers, except by ./test --all: it starts one program after the other
 
-# weft_limit(SECONDS TESTS names...): when these tests count as hanging; under sanitizers everything takes longer. There the
-# longest start first, so that none runs alone at the end.
+# weft_limit(SECONDS TESTS names...): when these tests count as hanging, but ten minutes at least: other machines are slower, and under
+# sanitizers everything takes longer. There the longest start first, so that none runs alone at the end.
 function(weft_limit seconds)
   cmake_parse_arguments(L "" "" "TESTS" ${ARGN})
   if(WEFT_SANITIZE)
     math(EXPR seconds "3 * ${seconds}")
     set_tests_properties(${L_TESTS} PROPERTIES COST ${seconds})
+  endif()
+  if(seconds LESS 600)
+    set(seconds 600)
   endif()
   set_tests_properties(${L_TESTS} PROPERTIES TIMEOUT ${seconds})
 endfunction()
@@ -311,7 +314,7 @@ function(weft_add_fuzz name)
   else()
     add_test(NAME ${name} COMMAND ${name} ${F_CORPUS})
   endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT 120 LABELS fuzz)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS fuzz)
   set_property(GLOBAL APPEND PROPERTY WEFT_FUZZ_TARGETS ${name})
 endfunction()
 
@@ -323,13 +326,13 @@ function(weft_finish_fuzz)
   endif()
 endfunction()
 
-# The target `programs`: the library, the plugins and the tools, without the tests. Called once, at the end.
+# The target `programs`: the library, the plugins and the tools, without the tests and bench/. Called once, at the end.
 function(weft_finish_programs)
   weft_targets(targets)
   set(programs)
   foreach(target IN LISTS targets)
     get_target_property(folder ${target} SOURCE_DIR)
-    if(WEFT_SANITIZE AND folder STREQUAL "${PROJECT_SOURCE_DIR}/bench")  # they are linked with the system's library
+    if(folder STREQUAL "${PROJECT_SOURCE_DIR}/bench")
       continue()
     endif()
     get_target_property(type ${target} TYPE)

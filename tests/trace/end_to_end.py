@@ -3,6 +3,7 @@
 """end_to_end: weft-bench under `weft trace`, over connected and unconnected endpoints, and the files that remain.
 
     end_to_end.py --bin build/release/bin --lib build/release/lib --program build/release/tests/conformance_rdm
+                  --bench build/release/bin/weft-bench
 
 The report must agree with the benchmark's half round trip to within 10 %.
 """
@@ -52,7 +53,7 @@ class Trace(unittest.TestCase):
                 pass
 
     def bench(self, *arguments):
-        return [OPTIONS.bin + "/weft-bench", "--local", "--expect-library", OPTIONS.lib, *arguments]
+        return [OPTIONS.bench, "--local", "--expect-library", OPTIONS.lib, *arguments]
 
     def report(self, *traces):
         return json.loads(self.run_weft("trace", "report", "--json", *traces).stdout)
@@ -225,8 +226,9 @@ def main():
     parser.add_argument("--bin", required=True)
     parser.add_argument("--lib", required=True)
     parser.add_argument("--program", required=True)
+    parser.add_argument("--bench", required=True, help="weft-bench")
     OPTIONS, rest = parser.parse_known_args()
-    OPTIONS.bin, OPTIONS.lib = os.path.realpath(OPTIONS.bin), os.path.realpath(OPTIONS.lib)
+    OPTIONS.bin, OPTIONS.lib, OPTIONS.bench = map(os.path.realpath, (OPTIONS.bin, OPTIONS.lib, OPTIONS.bench))
     unittest.main(argv=[sys.argv[0], *rest], verbosity=2)
 
 
