@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <infiniband/ib.h>
+#include <rdma/rdma_cma.h>
 
 #include "plugins/verbs/paths.h"
 #include "plugins/verbs/private_data.h"

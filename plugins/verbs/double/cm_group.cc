@@ -8,7 +8,6 @@ namespace weft::verbs_double {
 
 namespace {
 
-constexpr uint32_t kGroupQp = 0xffffff;
 constexpr int kNotSupported = 524;  // ENOTSUPP of the kernel, which refuses IPv6 over RoCE v2 so
 
 // The group's identifier: RoCE v2 maps an IPv4 address to ::ffff:a.b.c.d, InfiniBand to a multicast

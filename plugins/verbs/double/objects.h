@@ -23,6 +23,9 @@
 
 namespace weft::verbs_double {
 
+inline constexpr uint32_t kGroupQp =
+    0xffffff;  // the destination of what is sent to a multicast group
+
 struct Pd;
 
 struct Context : verbs_context {

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 
+#include "plugins/verbs/double/objects.h"
 #include "plugins/verbs/double/transport.h"
 
 namespace weft::verbs_double {
 
 namespace {
 
-constexpr uint32_t kGroupQp = 0xffffff;
 constexpr size_t kGrhSize = sizeof(ibv_grh);
 constexpr uint8_t kUdpProtocol = 17;
 constexpr uint8_t kBthHeader = 0x1b;
