@@ -2,7 +2,9 @@
 #include "tests/conformance/unconnected.h"
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
+#include <thread>
 
 namespace weft::conformance::unconnected {
 
@@ -68,7 +70,26 @@ Net::Net(size_t nodes, const Options &options, const std::function<void(Node &)>
 }
 
 Net::~Net() {
+  if (stack().find("ofi_rxd") != std::string::npos) close_endpoints();
   while (!nodes_.empty()) nodes_.pop_back();
+}
+
+void Net::close_endpoints() {
+  std::map<fid_domain *, std::vector<Node *>> domains;
+  for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
+    if ((*node)->options.rx_owner != nullptr) return;  // queues of other domains
+    domains[(*node)->domain].push_back(node->get());
+  }
+  std::vector<std::thread> threads;
+  for (const auto &[domain, nodes] : domains) {
+    threads.emplace_back([&nodes = nodes] {
+      for (Node *node : nodes) {
+        node->regions.clear();
+        node->ep.reset();
+      }
+    });
+  }
+  for (std::thread &thread : threads) thread.join();
 }
 
 Node &Net::add(const Options &options, const std::function<void(Node &)> &before_enable,

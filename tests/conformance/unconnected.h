@@ -76,6 +76,9 @@ class Net : public Driver {
 
  private:
   std::optional<Completion> next(fid_cq *cq) override { return poll(cq); }  // with its source
+  // All at the same time, the endpoints of each domain in one thread: fi_close waits for answers of
+  // the peers, which make progress while they close themselves.
+  void close_endpoints();
 
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::vector<fi_addr_t>> addresses_;
