@@ -10,7 +10,6 @@
 #include <exception>
 #include <map>
 #include <new>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "core/api/no_ops.h"

@@ -12,6 +12,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
+
 namespace weft {
 namespace {
 
@@ -77,7 +79,7 @@ std::string WhyFile::process_line(pid_t pid) const {
       {"program", std::string(program, length > 0 ? static_cast<size_t>(length) : 0)},
       {"arguments", std::move(arguments)},
       {"library_folder", library_folder_}};
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return dump(json);
 }
 
 }  // namespace weft

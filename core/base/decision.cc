@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 
 namespace weft {
 
@@ -24,22 +23,6 @@ const Decision *DecisionRecord::last(std::string_view candidate) const {
     if (furthest == nullptr || decision.stage >= furthest->stage) furthest = &decision;
   }
   return furthest;
-}
-
-std::string DecisionRecord::to_json() const {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const Decision &decision : decisions_) {
-    nlohmann::ordered_json entry;
-    entry["candidate"] = decision.candidate;
-    entry["stage"] = std::string(stage_name(decision.stage));
-    entry["accepted"] = decision.accepted;
-    entry["reason"] = decision.reason;
-    entry["remedy"] = decision.remedy;
-    entry["rule"] = decision.rule;
-    list.push_back(std::move(entry));
-  }
-  // Reasons quote files and the environment, which may not be UTF-8.
-  return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 std::string DecisionRecord::to_text() const {

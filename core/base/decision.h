@@ -55,7 +55,7 @@ class DecisionRecord {
   const std::vector<Decision> &decisions() const { return decisions_; }
   // The furthest stage that `candidate` reached; null if it was never considered.
   const Decision *last(std::string_view candidate) const;
-  std::string to_json() const;  // array of objects with the members above
+  std::string to_json() const;  // array of objects with the members above (json.cc)
   std::string to_text() const;  // a table for people
 
  private:

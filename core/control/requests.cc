@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/stack/counters.h"
 
 namespace weft {
@@ -68,10 +69,6 @@ ordered_json counters_of(const ObjectTable &table) {
                     {"counters", std::move(counters)}});
   }
   return list;
-}
-
-std::string dump(const ordered_json &value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 // ---- members of a request ----

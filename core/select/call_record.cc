@@ -14,8 +14,8 @@
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
 #include "core/base/tostr.h"
-#include "core/select/dump.h"
 
 namespace weft {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/base/json.h"
 #include "core/base/nearest.h"
-#include "core/select/dump.h"
 #include "core/select/front_impl.h"
 
 namespace weft {
@@ -213,7 +213,7 @@ Result<std::string> Front::Impl::plugins_json() {
     }
     json["plugins"].push_back(std::move(one));
   }
-  json["troubles"] = ordered_json::parse(loader->discovery().to_json());
+  json["troubles"] = json_of(loader->discovery());
   json["quarantine"] = loader_options().quarantine_file;
   json["folders"] = ordered_json::array();
   for (const auto &folder : policy.plugin_path)

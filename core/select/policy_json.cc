@@ -6,8 +6,8 @@
 #include <type_traits>
 
 #include "config/policy_keys.h"
+#include "core/base/json.h"
 #include "core/select/candidates.h"
-#include "core/select/dump.h"
 #include "core/select/policy.h"
 
 namespace weft {
