@@ -563,8 +563,8 @@ TEST(CqIdle, ABlockedReaderWithStalledInputUsesNoProcessor) {
   if (!in_fresh_process()) return;
   Options options;
   options.rx_cq = Options::cq_attr(FI_CQ_FORMAT_DATA, FI_WAIT_FD);
+  std::vector<uint8_t> out(100000);  // devices read it until the endpoint is closed
   Pair pair(options);
-  std::vector<uint8_t> out(100000);
   for (int i = 0; i < 10; ++i)
     must(fi_send(pair.a.ep, out.data(), out.size(), nullptr, 0, nullptr));
   fi_cq_data_entry entry;

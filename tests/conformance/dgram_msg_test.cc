@@ -91,7 +91,8 @@ TEST(DgramMsg, ImpossibleSendsAreRefusedAtTheCall) {
   }
   EXPECT_LT(fi_send(net[0].ep, bytes.data(), 1, nullptr, 1000, nullptr), 0) << "no such peer";
   EXPECT_LT(fi_send(net[0].ep, bytes.data(), 1, nullptr, FI_ADDR_UNSPEC, nullptr), 0);
-  const fi_msg message = message_of(cut(bytes, 1), to, nullptr);
+  const std::vector<iovec> whole = cut(bytes, 1);
+  const fi_msg message = message_of(whole, to, nullptr);
   EXPECT_LT(fi_sendmsg(net[0].ep, &message, uint64_t(1) << 63), 0);
   EXPECT_LT(fi_sendmsg(net[0].ep, &message, FI_DELIVERY_COMPLETE), 0)
       << "no datagram can promise that";
