@@ -18,7 +18,7 @@ namespace {
 
 template <class... Values>
 constexpr bool is_one_of(const KeyMember &member) {
-  return (std::holds_alternative<Values>(member) || ...);
+  return (member.is<Values>() || ...);
 }
 
 // Whether the member of a key can hold what its form says.
@@ -28,7 +28,7 @@ constexpr bool fits(const PolicyKey &key) {
   switch (key.form) {
     case KeyForm::kVersion:
     case KeyForm::kGroup:
-      return is_one_of<std::monostate>(member);
+      return member.is_none();
     case KeyForm::kUnits:
     case KeyForm::kLabels:
     case KeyForm::kFolders:
@@ -65,11 +65,7 @@ constexpr bool fits(const PolicyKey &key) {
 
 // Whether it is said how files merge, where they do.
 constexpr bool merges(const PolicyKey &key) {
-  return std::visit(
-      [&](auto member) {
-        return is_member_of<PolicyContent, decltype(member)> == (key.merge != KeyMerge::kNone);
-      },
-      key.member);
+  return key.member.is_of<PolicyContent>() == (key.merge != KeyMerge::kNone);
 }
 
 static_assert(std::all_of(kPolicyKeys.begin(), kPolicyKeys.end(), fits));
@@ -115,14 +111,10 @@ class PolicyReader {
         read_map(node, what, names, example, diag_, [&](const Node &name, const Node &value) {
           const PolicyKey &key = *find_policy_key(parent, name.text);
           given.push_back(&key);
-          std::visit(
-              [&](auto member) {
-                if constexpr (std::is_same_v<decltype(member), std::monostate>)
-                  read_group(key, value, target);
-                else if constexpr (is_member_of<Target, decltype(member)>)
-                  fill(key, name, value, target, member);
-              },
-              key.member);
+          if (key.member.is_none())
+            read_group(key, value, target);
+          else
+            key.member.with<Target>([&](auto member) { fill(key, name, value, target, member); });
         });
     if (!is_map) return std::nullopt;
     for_each_beneath(parent, [&](const PolicyKey &key) {

@@ -30,7 +30,6 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <variant>
 #include <vector>
 
 #include "config/policy.h"
@@ -102,15 +101,58 @@ enum class KeyNeed {
 
 using NameList = std::vector<Sourced<std::string>>;
 
+template <class T, class Member>
+inline constexpr bool is_member_of = false;
+template <class T, class Value>
+inline constexpr bool is_member_of<T, Value T::*> = true;
+
+template <class Member>
+struct KeySlot {
+  Member member = nullptr;
+};
+
+// One of these pointers to members at most is not null. A variant says the same, and takes the
+// compiler longer: each visit of one instantiates a function and a table for all of its types.
+template <class... Members>
+struct KeySlots : private KeySlot<Members>... {
+  constexpr KeySlots() = default;
+  template <class T, class Value>
+  constexpr KeySlots(Value T::*member) : KeySlot<Value T::*>{member} {}
+
+  template <class Member>
+  constexpr bool is() const {
+    return KeySlot<Member>::member != nullptr;
+  }
+  // Calls `call(pointer to member)` if it is one of T.
+  template <class T, class Call>
+  constexpr void with(Call call) const {
+    (call_if_member<T>(call, KeySlot<Members>::member), ...);
+  }
+  template <class T>
+  constexpr bool is_of() const {
+    bool found = false;
+    with<T>([&](auto) { found = true; });
+    return found;
+  }
+  constexpr bool is_none() const { return !(is<Members>() || ...); }
+
+ private:
+  template <class T, class Call, class Member>
+  static constexpr void call_if_member(Call &call, Member member) {
+    if constexpr (is_member_of<T, Member>)
+      if (member != nullptr) call(member);
+  }
+};
+
 // Where the value goes; nowhere for a group, whose keys have their own members.
-using KeyMember = std::variant<
-    std::monostate, NameList PolicyContent::*, std::optional<Sourced<NameList>> PolicyContent::*,
-    std::vector<RankRule> PolicyContent::*, std::vector<StackSpec> PolicyContent::*,
-    std::vector<UnitParam> PolicyContent::*, std::optional<Sourced<bool>> PolicyContent::*,
-    std::optional<Sourced<int64_t>> PolicyContent::*, std::string RankRule::*,
-    std::optional<int32_t> RankRule::*, std::optional<bool> RankRule::*,
-    std::string StackElement::*, std::vector<Setting> StackElement::*, bool StackElement::*,
-    std::vector<std::vector<StackElement>> StackElement::*>;
+using KeyMember =
+    KeySlots<NameList PolicyContent::*, std::optional<Sourced<NameList>> PolicyContent::*,
+             std::vector<RankRule> PolicyContent::*, std::vector<StackSpec> PolicyContent::*,
+             std::vector<UnitParam> PolicyContent::*, std::optional<Sourced<bool>> PolicyContent::*,
+             std::optional<Sourced<int64_t>> PolicyContent::*, std::string RankRule::*,
+             std::optional<int32_t> RankRule::*, std::optional<bool> RankRule::*,
+             std::string StackElement::*, std::vector<Setting> StackElement::*,
+             bool StackElement::*, std::vector<std::vector<StackElement>> StackElement::*>;
 
 // What only some keys have.
 struct KeyMore {
@@ -147,7 +189,7 @@ inline constexpr auto kPolicyKeys = [] {
   using P = PolicyContent;
   using R = RankRule;
   using E = StackElement;
-  constexpr std::monostate kNowhere;
+  constexpr KeyMember kNowhere;
   constexpr bool kFinal = true, kFree = false;
   constexpr int64_t kMin = std::numeric_limits<int32_t>::min();
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
@@ -247,20 +289,11 @@ constexpr const PolicyKey *find_policy_key(std::string_view parent, std::string_
   return nullptr;
 }
 
-template <class T, class Member>
-inline constexpr bool is_member_of = false;
-template <class T, class Value>
-inline constexpr bool is_member_of<T, Value T::*> = true;
-
 // Calls `each(key, pointer to member)` for the keys that fill a member of T.
 template <class T, class Each>
 constexpr void for_each_key(Each each) {
   for (const PolicyKey &key : kPolicyKeys)
-    std::visit(
-        [&](auto member) {
-          if constexpr (is_member_of<T, decltype(member)>) each(key, member);
-        },
-        key.member);
+    key.member.with<T>([&](auto member) { each(key, member); });
 }
 
 // The path of one value: "providers.disable", "stacks.rdm", "params.tcp.interfaces".
