@@ -377,8 +377,10 @@ void post_multi(fid_ep *ep, std::vector<uint8_t> &buffer);
 // fi_rx_size_left, which is deprecated and still there.
 ssize_t receives_left(fid_ep *ep);
 
-// The processor time that this process uses in a wait: the least of five waits, because what came
-// before may not be over when the first begins. It stops at the first that uses less than `limit`.
+// The processor time that this process uses in a wait, or would use if it had the processors to
+// itself: a thread that spins uses all of the time, however busy the machine is. The least of five
+// waits, because what came before may not be over when the first begins. It stops at the first that
+// uses less than `limit`.
 std::chrono::microseconds cpu_time_of(std::chrono::microseconds limit,
                                       const std::function<void()> &wait);
 
