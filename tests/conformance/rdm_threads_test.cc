@@ -189,7 +189,7 @@ TEST_P(RdmThreads, BlockedReadersShareAQueue) {
   for (auto &buffer : in)
     must(fi_trecv(net[1].ep, buffer.data(), 64, nullptr, FI_ADDR_UNSPEC, 5, 0, &buffer));
   net.set_asleep(1, true);
-  std::atomic<size_t> received{0};
+  std::atomic<size_t> received{0}, ended{0};
   const Deadline deadline;
   for (size_t i = 0; i < kThreads; ++i) {
     readers.emplace_back([&] {
@@ -197,11 +197,16 @@ TEST_P(RdmThreads, BlockedReadersShareAQueue) {
         fi_cq_tagged_entry entry;
         if (fi_cq_sread(net[1].rx_cq, &entry, 1, nullptr, 200) == 1) ++received;
       }
+      ++ended;
     });
   }
   for (size_t i = 0; i < kCount; ++i)
     net.post([&] { return fi_tinject(net[0].ep, out.data(), 64, net.at(0, 1), 5); });
   EXPECT_TRUE(net.until([&] { return received == kCount; }));
+  while (ended < kThreads) {  // those that still wait for another one
+    fi_cq_signal(net[1].rx_cq);
+    std::this_thread::yield();
+  }
   for (auto &reader : readers) reader.join();
   for (auto &buffer : in) EXPECT_EQ(buffer, out);
 }
