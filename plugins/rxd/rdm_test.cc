@@ -67,6 +67,7 @@ Options with_wait(enum fi_wait_obj wait) {
 
 // The reader sleeps. The protocol's timers retransmit, and wake it at the peer's timeout.
 TEST(Rxd, ASleepingReaderWakesWhenThePeerTimesOut) {
+  if (!in_fresh_process({"FI_OFI_RXD_PEER_TIMEOUT_MS=600"})) return;
   Mute mute;
   Node node(with_wait(FI_WAIT_FD));
   const fi_addr_t nobody = node.insert(mute.name());
@@ -83,7 +84,7 @@ TEST(Rxd, ASleepingReaderWakesWhenThePeerTimesOut) {
   ASSERT_EQ(fi_cq_readerr(node.tx_cq, &error, 0), 1);
   EXPECT_EQ(error.err, FI_ETIMEDOUT);
   EXPECT_EQ(error.op_context, &node);
-  EXPECT_GT(waited.count(), 2.9);  // FI_OFI_RXD_PEER_TIMEOUT_MS
+  EXPECT_GT(waited.count(), 0.58);  // FI_OFI_RXD_PEER_TIMEOUT_MS
   EXPECT_LT(cpu_seconds() - cpu, waited.count() / 2) << "it spins instead of sleeping";
   EXPECT_GE(mute.heard(), 5u);    // it tried
   EXPECT_LE(mute.heard(), 100u);  // and did not flood
