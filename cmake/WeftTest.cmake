@@ -174,16 +174,16 @@ function(weft_precompile_test target)
   endif()
 endfunction()
 
-# weft_add_test(NAME SOURCES... LIBS... [LABEL unit|conformance|simulation] [TIMEOUT seconds] [LONG] [THREADS] [SCRIPT]): a GoogleTest
+# weft_add_test(NAME SOURCES... LIBS... [LABEL unit|conformance|simulation] [TIMEOUT seconds] [LONG] [THREADS] [SCRIPT] [LONG_CASES cases...]): a GoogleTest
 # program that ctest runs as NAME. The label is conformance for what stands on weft_conformance, else unit. A simulation does most of its
-# work in the test itself, and in protocols that are headers: it is optimised. LONG, THREADS and SCRIPT give the labels above.
+# work in the test itself, and in protocols that are headers: it is optimised. LONG, THREADS and SCRIPT give the labels above. LONG_CASES are a test of their own, NAME.long.
 #
 # EACH PREFIX: ctest runs the suites of each source by themselves, as PREFIXfoo_test for foo_test.cc. So files that are compiled
 # together, which takes less time, are still tests of their own. PREFIXrest runs what no line TEST(...) of a source names.
 #
 # NO_TEST: only the program; its tests are made with add_test() or weft_add_suite_test().
 function(weft_add_test name)
-  cmake_parse_arguments(T "LONG;THREADS;SCRIPT;NO_TEST" "TIMEOUT;LABEL;EACH" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(T "LONG;THREADS;SCRIPT;NO_TEST" "TIMEOUT;LABEL;EACH" "SOURCES;LIBS;LONG_CASES" ${ARGN})
   if(NOT WEFT_TESTS)
     return()
   endif()
@@ -227,6 +227,11 @@ function(weft_add_test name)
     list(JOIN all ":" all)
     add_test(NAME ${T_EACH}rest COMMAND ${name} --gtest_filter=-${all})
     list(APPEND tests ${T_EACH}rest)
+  elseif(T_LONG_CASES)
+    list(JOIN T_LONG_CASES ":" long_cases)
+    add_test(NAME ${name} COMMAND ${name} --gtest_filter=-${long_cases})
+    add_test(NAME ${name}.long COMMAND ${name} --gtest_filter=${long_cases})
+    set(tests ${name} ${name}.long)
   else()
     add_test(NAME ${name} COMMAND ${name})
     set(tests ${name})
@@ -240,6 +245,9 @@ function(weft_add_test name)
     endif()
   endforeach()
   set_tests_properties(${tests} PROPERTIES LABELS "${labels}")
+  if(T_LONG_CASES)
+    weft_label(long TESTS ${name}.long)
+  endif()
 endfunction()
 
 # weft_suites_of(SOURCE OUT): a --gtest_filter for the suites of a file, plain, with parameters and with types.

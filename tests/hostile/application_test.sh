@@ -1,12 +1,14 @@
 #!/bin/bash
-# application_test.sh FI_INFO HOSTILE_DIR TCP_PLUGIN
+# application_test.sh FI_INFO HOSTILE_DIR TCP_PLUGIN WEFT CONFIG    CONFIG, which reads weft.yaml, lies where the library looks
 # An application that selected tcp runs on beside each hostile file: fi_info lists tcp, ends with status 0, in time; and `weft why`,
 # beside fi_info, names stage, reason and remedy.
 set -uo pipefail
-fi_info=$1 hostile=$2 tcp=$3
+fi_info=$1 hostile=$2 tcp=$3 weft=$4
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 failed=0
+# A file that hangs uses up all the time that its probe has, so it gets less.
+printf 'version: 1\nplugins: {probe_budget_ms: 500}\n' >"$scratch/impatient.yaml"
 
 # One case: the folder $scratch/NAME holds the hostile file. Once where the user chose tcp, which runs nothing unknown; once where
 # everything may be used, so that the file is probed; once more with what was remembered of it.
@@ -16,6 +18,7 @@ try() {
   for how in chosen probed remembered; do
     environment=(FI_PROVIDER_PATH="$scratch/$name" HOME="$home" XDG_CACHE_HOME="$home/cache")
     [ $how = chosen ] && environment+=(FI_PROVIDER=tcp)
+    case $name in *hangs | leaves_process | all) environment+=(FI_CONFIG="$scratch/impatient.yaml") ;; esac
     out=$(env "${environment[@]}" timeout 60 "$fi_info" -p tcp 2>"$scratch/$name.err")
     status=$?
     if [ $status -ne 0 ] || ! grep -q 'provider: tcp' <<<"$out"; then
@@ -33,7 +36,7 @@ try() {
     init_fails) name=hostile ;;   # may fail without misbehaving: its unit is known
     *) name=$name.so ;;
   esac
-  out=$(env "${environment[@]}" timeout 60 "$(dirname "$fi_info")/weft" why "$name" 2>&1)
+  out=$(env "${environment[@]}" timeout 60 "$weft" why "$name" 2>&1)
   for what in stage reason remedy; do
     if ! grep -Eq "^ *$what +[^ ]" <<<"$out"; then
       echo "FAILED: weft why $name names no $what:"
