@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/test_reader.h"
+#include "tests/paths.h"
 
 namespace weft::config {
 namespace {
@@ -19,7 +20,7 @@ std::string text_of(const std::filesystem::path &path) {
 
 TEST(Samples, AllAreAccepted) {
   std::map<std::string, size_t> stacks;
-  for (const auto &entry : std::filesystem::directory_iterator(WEFT_CONFIG_SOURCES "/samples")) {
+  for (const auto &entry : std::filesystem::directory_iterator(test::source("config/samples"))) {
     const auto policy = read_policy(text_of(entry.path()));
     EXPECT_EQ(policy.code, 0) << entry.path() << ::testing::PrintToString(policy.placed());
     EXPECT_THAT(policy.placed(), ::testing::IsEmpty()) << entry.path();
@@ -37,7 +38,7 @@ TEST(Samples, AllAreAccepted) {
 }
 
 TEST(Samples, Cluster) {
-  const auto policy = read_policy(text_of(WEFT_CONFIG_SOURCES "/samples/cluster.yaml"));
+  const auto policy = read_policy(text_of(test::source("config/samples/cluster.yaml")));
   ASSERT_EQ(policy.code, 0);
   ASSERT_EQ(policy->ranks.size(), 4u);
   EXPECT_EQ(policy->ranks[3].hostname, "login*");
@@ -49,7 +50,7 @@ TEST(Samples, Cluster) {
 }
 
 TEST(Samples, ExamplesOfTheManualPage) {
-  const std::string page = text_of(WEFT_CONFIG_SOURCES "/../docs/man/weft.yaml.5");
+  const std::string page = text_of(test::source("docs/man/weft.yaml.5"));
   size_t examples = 0;
   const std::string begin = ".Bd -literal -offset indent\n";
   for (size_t at = page.find(begin); at != std::string::npos; at = page.find(begin, at)) {
@@ -97,7 +98,7 @@ constexpr Level kLevels[] = {
 };
 
 TEST(Samples, TheManualPageHasEveryKey) {
-  const std::string page = text_of(WEFT_CONFIG_SOURCES "/../docs/man/weft.yaml.5");
+  const std::string page = text_of(test::source("docs/man/weft.yaml.5"));
   for (const Level &level : kLevels) {
     for (const std::string &key : known_keys(level.text))
       EXPECT_TRUE(page.find("\n.It Ic " + key + " ") != std::string::npos ||
@@ -109,8 +110,7 @@ TEST(Samples, TheManualPageHasEveryKey) {
 }
 
 TEST(Samples, TheSchemaHasTheKeysOfTheReader) {
-  const auto schema =
-      nlohmann::json::parse(text_of(WEFT_CONFIG_SOURCES "/../docs/weft.yaml.schema.json"));
+  const auto schema = nlohmann::json::parse(text_of(test::source("docs/weft.yaml.schema.json")));
   for (const Level &level : kLevels) {
     std::vector<std::string> keys;
     for (const auto &[key, value] :

@@ -4,8 +4,7 @@
 //
 // read_policy() and read_manifest() give what was read with its diagnostics, good_policy() expects
 // none, and policy_errors() and manifest_errors() give those of a text that must be refused, as
-// "2:1 unknown key 'Use': did you mean 'use'?". CMake says where the reader is
-// (WEFT_CONFIG_LIBRARY). For tests only.
+// "2:1 unknown key 'Use': did you mean 'use'?". For tests only.
 #ifndef WEFT_CONFIG_TEST_READER_H
 #define WEFT_CONFIG_TEST_READER_H
 
@@ -20,12 +19,14 @@
 #include <vector>
 
 #include "config/policy.h"
+#include "tests/paths.h"
 
 namespace weft::config {
 
 inline const weft_config_reader &reader() {
   static const weft_config_reader *table = [] {
-    void *library = dlopen(WEFT_CONFIG_LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    const std::string path = test::built("lib/weft/weft-config.so");
+    void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == nullptr) {
       ADD_FAILURE() << dlerror();
       std::abort();

@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/paths.h"
+
 namespace {
 
 using ::testing::ElementsAre;
@@ -79,8 +81,9 @@ const weft_core_services kServices = {
     .object_closing = [](fid *) { --open_objects; },
 };
 
-const weft_unit *load(const char *path) {
-  void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+const weft_unit *load(const char *file) {
+  const std::string path = weft::test::built("examples/") + file;
+  void *handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   EXPECT_NE(handle, nullptr) << dlerror();
   if (handle == nullptr) return nullptr;
   const auto query = reinterpret_cast<weft_plugin_query_fn>(dlsym(handle, WEFT_QUERY_SYMBOL));
@@ -112,7 +115,7 @@ weft_instance instance_of(const weft_unit *unit) {
 
 struct Examples : ::testing::Test {
   void SetUp() override {
-    unit = load(WEFT_NULL_PROVIDER);
+    unit = load("null-provider.so");
     instance = instance_of(unit);
     ASSERT_EQ(unit->provider->create(&instance, &null, &why), 0) << why.text;
     log_lines.clear();
@@ -228,7 +231,7 @@ TEST_F(NullEndpoint, AnObjectThatTheCoreRefusesIsGone) {
 }
 
 TEST_F(NullEndpoint, TheHookCounts) {
-  const weft_unit *count = load(WEFT_HOOK_COUNT);
+  const weft_unit *count = load("hook-count.so");
   weft_instance place = instance_of(count);
   place.hook_slot = 2;
   void *state = nullptr;
@@ -272,7 +275,7 @@ TEST_F(NullEndpoint, TheHookCounts) {
 }
 
 TEST_F(Examples, TheLayerChangesOneThing) {
-  const weft_unit *pass = load(WEFT_PASS_LAYER);
+  const weft_unit *pass = load("pass-layer.so");
   EXPECT_STREQ(pass->params[0]->name, "inject_size");
   const weft_value value{.struct_size = sizeof value,
                          .type = WEFT_TYPE_SIZE,

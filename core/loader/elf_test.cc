@@ -9,7 +9,7 @@
 
 #include <cstring>
 
-#include "core/loader/test_folder.h"
+#include "core/loader/test_loader.h"
 
 namespace weft {
 namespace {
@@ -18,7 +18,9 @@ using testing::HasSubstr;
 
 class Elf : public testing::Test {
  protected:
-  Elf() : bytes_(TestFolder::read(TOY_PLUGIN)) { memcpy(&header_, bytes_.data(), sizeof header_); }
+  Elf() : bytes_(TestFolder::read(toy_plugin())) {
+    memcpy(&header_, bytes_.data(), sizeof header_);
+  }
 
   Checked<void> check(const std::string &bytes) {
     const int fd = open(folder_.write("x.so", bytes).c_str(), O_RDONLY | O_CLOEXEC);

@@ -46,7 +46,7 @@ TEST_F(FindUnitsTest, ReadsTheIndexAloneAndLoadsWithoutAProbe) {
 
 TEST_F(FindUnitsTest, ProbesALibraryWithoutManifestAndIndex) {
   NEEDS_PROBE();
-  folder_.copy(TOY_PLUGIN, "weft/toy.so");
+  folder_.copy(toy_plugin(), "weft/toy.so");
   Loader loader(options());
   expect_toy(loader, folder_.at("weft"));
   EXPECT_EQ(loader.find("toy")->manifest, "");
@@ -54,7 +54,7 @@ TEST_F(FindUnitsTest, ProbesALibraryWithoutManifestAndIndex) {
 }
 
 TEST_F(FindUnitsTest, OpensALibraryWithoutAManifestIfItCannotProbe) {
-  folder_.copy(TOY_PLUGIN, "weft/toy.so");
+  folder_.copy(toy_plugin(), "weft/toy.so");
   Loader loader(without_probe());
   expect_toy(loader, folder_.at("weft"));
   EXPECT_EQ(log(), "") << "nobody chose a unit, so init() was not called";

@@ -45,7 +45,7 @@ TEST_F(LoaderTest, RefusesALibraryThatDoesNotMatchItsManifest) {
   install();
   NEEDS_PROBE();
   refresh();
-  folder_.copy(TOY_PLUGIN_2, "weft/toy.so");
+  folder_.copy(toy_plugin(2), "weft/toy.so");
   Loader loader(options());
   DecisionRecord why;
   EXPECT_EQ(loader.load("toy", why), nullptr);
@@ -143,7 +143,7 @@ TEST_F(LoaderTest, RunsNoCodeOfAnotherUser) {
   expect_refused("a library that a manifest describes");
   std::filesystem::remove_all(manifests);
   expect_refused("a library that nobody describes");
-  const std::string elsewhere = folder_.copy(TOY_PLUGIN, "elsewhere/toy.so");
+  const std::string elsewhere = folder_.copy(toy_plugin(), "elsewhere/toy.so");
   unlink(library.c_str());
   ASSERT_EQ(symlink(elsewhere.c_str(), library.c_str()), 0);
   ASSERT_EQ(lchown(library.c_str(), 12345, 12345), 0);

@@ -19,7 +19,7 @@ class RefreshTest : public LoaderTest {};
 TEST_F(RefreshTest, TheLibraryOverridesItsManifest) {
   install();
   NEEDS_PROBE();
-  folder_.copy(TOY_PLUGIN_2, "weft/toy.so");
+  folder_.copy(toy_plugin(2), "weft/toy.so");
   refresh();
   Loader loader(index_only());
   DecisionRecord why;

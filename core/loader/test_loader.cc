@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <vector>
 
+#include "tests/paths.h"
+
 namespace weft {
 namespace {
 
@@ -29,6 +31,10 @@ std::vector<std::string> unit_names(const Loader &loader) {
 
 }  // namespace
 
+std::string toy_plugin(int version) {
+  return test::built("tests/loader-plugins/toy-" + std::to_string(version) + ".so");
+}
+
 LoaderTest::LoaderTest() {
   setenv("WEFT_TOY_LOG", log_.c_str(), 1);
   std::filesystem::create_directories(folder_.at("weft"));
@@ -41,8 +47,8 @@ LoaderTest::~LoaderTest() {
 LoaderOptions LoaderTest::options() const {
   LoaderOptions options;
   options.folders = {folder_.at("weft")};
-  options.reader_library = CONFIG_READER;
-  options.probe_program = PROBE_PROGRAM;
+  options.reader_library = test::built("lib/weft/weft-config.so");
+  options.probe_program = test::built("lib/weft/weft-probe");
   options.quarantine_file = folder_.at("cache/quarantine");
   options.probe_budget = std::chrono::seconds(20);
   options.services = toy_services();
@@ -73,9 +79,9 @@ LoaderOptions LoaderTest::with_slow_probe() const {
 }
 
 void LoaderTest::install() const {
-  folder_.copy(TOY_PLUGIN, "weft/toy.so");
+  folder_.copy(toy_plugin(), "weft/toy.so");
   std::filesystem::create_directories(folder_.at("weft/plugins.d"));
-  const std::string command = std::string(PROBE_PROGRAM) + " --manifest " +
+  const std::string command = test::built("lib/weft/weft-probe") + " --manifest " +
                               folder_.at("weft/toy.so") + " --output " +
                               folder_.at("weft/plugins.d/toy.yaml");
   ASSERT_EQ(std::system(command.c_str()), 0);

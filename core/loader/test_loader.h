@@ -24,6 +24,9 @@
 
 namespace weft {
 
+// The file of the toy plugin. That of version 2 does not match the manifest of version 1.
+std::string toy_plugin(int version = 1);
+
 class LoaderTest : public testing::Test {
  protected:
   LoaderTest();

@@ -14,15 +14,16 @@
 
 #include "core/loader/loader.h"
 #include "core/select/test_front.h"
+#include "tests/paths.h"
 
 namespace weft {
 
 void FrontTest::install(const TestFolder &root) {
-  root.copy(TOY_UNITS, "lib/weft/toys.so");
-  root.copy(CONFIG_READER, "lib/weft/weft-config.so");
+  root.copy(test::built("tests/select-plugins/toys.so"), "lib/weft/toys.so");
+  root.copy(test::built("lib/weft/weft-config.so"), "lib/weft/weft-config.so");
   LoaderOptions options;
   options.reader_library = root.at("lib/weft/weft-config.so");
-  options.probe_program = PROBE_PROGRAM;
+  options.probe_program = test::built("lib/weft/weft-probe");
   const Result<RefreshReport> report = Loader::refresh(options, root.at("lib/weft"));
   ASSERT_TRUE(report.has_value()) << report.error().text;
   ASSERT_EQ(report->troubles.to_text(), "");
@@ -485,7 +486,7 @@ TEST_F(FrontTest, ReportsThatNoPluginIsInstalled) {
 TEST_F(FrontTest, ProviderPathAddsPlugins) {
   TestFolder bare;
   std::filesystem::create_directories(bare.at("lib/weft"));
-  bare.copy(CONFIG_READER, "lib/weft/weft-config.so");
+  bare.copy(test::built("lib/weft/weft-config.so"), "lib/weft/weft-config.so");
   Front &from =
       front({{"FI_PROVIDER_PATH", installed_->at("lib/weft")}, {"FI_PROVIDER", "udp"}}, &bare);
   EXPECT_THAT(shown(ask(from)), ElementsAre("udp eth0", "udp docker0"));

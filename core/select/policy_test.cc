@@ -9,6 +9,7 @@
 
 #include "core/loader/test_folder.h"
 #include "core/select/stock_variables.h"
+#include "tests/paths.h"
 
 namespace weft {
 namespace {
@@ -61,7 +62,7 @@ class PolicyTest : public ::testing::Test {
   }
 
   TestFolder folder_;
-  std::string reader_ = CONFIG_READER;
+  std::string reader_ = test::built("lib/weft/weft-config.so");
   bool secure_ = false;
 };
 

@@ -7,8 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "tests/paths.h"
+
 namespace weft::cxi {
 namespace {
+
+const std::string kFakecxi = test::built("tests/fakecxi.so");
 
 Settings settings(const std::string &libcxi, bool is_soft, std::vector<std::string> soft = {}) {
   Settings settings;
@@ -35,9 +39,9 @@ TEST(AllDevices, WithoutALibraryTheyAreSoftware) {
 }
 
 TEST(AllDevices, ThoseOfTheLibraryComeInTheirPlace) {
-  EXPECT_EQ(list(settings(WEFT_FAKECXI, true)), "cxi0h cxi1h ");
-  EXPECT_EQ(list(settings(WEFT_FAKECXI, false)), "cxi0h cxi1h ");
-  EXPECT_EQ(list(settings(WEFT_FAKECXI, true, {"cxi1=127.0.0.7", "soft0=127.0.0.9"})),
+  EXPECT_EQ(list(settings(kFakecxi, true)), "cxi0h cxi1h ");
+  EXPECT_EQ(list(settings(kFakecxi, false)), "cxi0h cxi1h ");
+  EXPECT_EQ(list(settings(kFakecxi, true, {"cxi1=127.0.0.7", "soft0=127.0.0.9"})),
             "cxi0h cxi1h soft0s ")
       << "a name is of one NIC";
 }
@@ -54,7 +58,7 @@ TEST(AllDevices, AnOldLibraryIsNoted) {
 }
 
 TEST(AllDevices, OpensTheOneThatItLists) {
-  const auto devices = AllDevices::make(settings(WEFT_FAKECXI, true, {"soft0=127.0.0.9"}));
+  const auto devices = AllDevices::make(settings(kFakecxi, true, {"soft0=127.0.0.9"}));
   ASSERT_TRUE(devices.has_value());
   const auto hardware = (*devices)->open("cxi0"), software = (*devices)->open("soft0");
   ASSERT_TRUE(hardware.has_value() && software.has_value());

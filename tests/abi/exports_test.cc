@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/paths.h"
+
 namespace {
 
 using testing::HasSubstr;
@@ -151,7 +153,7 @@ TEST(Open, DiagnosisFindsItsOwnFolder) {
   ASSERT_EQ(fi_open_ops(weft, WEFT_DIAGNOSIS_OPS, 0, reinterpret_cast<void **>(&ops), nullptr), 0);
   char *text = nullptr;
   ASSERT_EQ(ops->config(weft, &text), 0);
-  EXPECT_EQ(text, '"' + std::filesystem::canonical(WEFT_LIBRARY_FOLDER).string() + '"');
+  EXPECT_EQ(text, '"' + std::filesystem::canonical(weft::test::built("tests")).string() + '"');
   std::free(text);
   EXPECT_EQ(fi_close(weft), 0);
   EXPECT_EQ(fi_open(fi_version(), "nonsense", nullptr, 0, 0, &weft, nullptr), -FI_ENOSYS);

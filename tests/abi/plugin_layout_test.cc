@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/paths.h"
+
 extern "C" const size_t plugin_sizes_c[];
 extern "C" const size_t plugin_sizes_c_count;
 
@@ -36,7 +38,7 @@ TEST(PluginLayout, NamesThatPluginsAreFoundBy) {
   EXPECT_STREQ(WEFT_HOOK_COUNTERS_OPS, "weft_counters_1:");
 }
 
-std::string read(const char *path) {
+std::string read(const std::string &path) {
   std::ifstream file(path);
   std::ostringstream text;
   text << file.rdbuf();
@@ -52,7 +54,8 @@ std::vector<std::smatch> matches(const std::string &text, const char *pattern) {
 // That the frozen lines leave nothing out: every struct of plugin.h is there, and its members cover
 // all of its bytes.
 TEST(PluginLayout, NothingIsLeftOut) {
-  const std::string header = read(WEFT_PLUGIN_H_PATH), frozen = read(WEFT_PLUGIN_LAYOUT_PATH);
+  const std::string header = read(weft::test::source("plugin-api/include/weft/plugin.h")),
+                    frozen = read(weft::test::source("tests/abi/plugin_layout.h"));
   std::set<std::string> declared, known;
   for (const auto &m : matches(header, R"(struct (weft_\w+) \{)")) declared.insert(m[1]);
   std::map<std::string, size_t> sizes, ends;

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "core/base/guarded.h"
+#include "tests/paths.h"
 
 namespace weft {
 namespace {
@@ -32,7 +33,8 @@ bool older(const Version &version, const char *than) {
 }
 
 void *library() {
-  static void *const handle = dlopen(WEFT_FABRIC_DOUBLE, RTLD_NOW | RTLD_LOCAL);
+  static void *const handle =
+      dlopen(test::built("tests/libweft_fabric_double.so").c_str(), RTLD_NOW | RTLD_LOCAL);
   return handle;
 }
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "tests/conformance/common.h"
+#include "tests/paths.h"
 
 namespace weft::conformance {
 namespace {
@@ -226,8 +227,9 @@ TEST(Hints, AreAnsweredAsTheTableSays) {
     for (const auto &[name, answered] : answers) out << (answered ? "yes " : "no ") << name << "\n";
     GTEST_SKIP() << "written";
   }
-  std::ifstream table(WEFT_HINTS_TABLE);
-  ASSERT_TRUE(table) << WEFT_HINTS_TABLE;
+  const std::string path = test::source("tests/conformance/hints.txt");
+  std::ifstream table(path);
+  ASSERT_TRUE(table) << path;
   size_t lines = 0, refused = 0;
   for (std::string ours, stock, name; table >> ours >> stock && std::getline(table, name);) {
     name.erase(0, 1);

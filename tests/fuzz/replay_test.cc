@@ -10,6 +10,8 @@
 #include <fstream>
 #include <string>
 
+#include "tests/paths.h"
+
 namespace weft::fuzz {
 namespace {
 
@@ -33,7 +35,8 @@ class Replay : public ::testing::Test {
     std::string said;
   };
   static Result run(const fs::path &what) {
-    const std::string command = std::string(WEFT_REPLAY_TARGET) + " '" + what.string() + "' 2>&1";
+    const std::string command =
+        test::built("fuzz/fuzz_replay_target") + " '" + what.string() + "' 2>&1";
     Result result{};
     FILE *const pipe = popen(command.c_str(), "r");
     char line[1000];

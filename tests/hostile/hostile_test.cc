@@ -17,6 +17,7 @@
 #include "core/loader/loader.h"
 #include "core/loader/side_effects.h"
 #include "core/loader/test_folder.h"
+#include "tests/paths.h"
 
 namespace weft {
 namespace {
@@ -36,13 +37,17 @@ constexpr std::chrono::milliseconds kBudget{1000};
 #endif
 
 std::string plugin_file(const std::string &name) {
-  return HOSTILE_DIR "/" + name + ".so";
+  return test::built("tests/hostile-plugins/" + name + ".so");
+}
+
+std::string probe_program() {
+  return test::built("lib/weft/weft-probe");
 }
 
 LoaderOptions options_for(const TestFolder &folder) {
   LoaderOptions options;
   options.folders = {folder.at("plugins")};
-  options.probe_program = PROBE_PROGRAM;
+  options.probe_program = probe_program();
   options.quarantine_file = folder.at("cache/quarantine");
   options.probe_budget = kBudget;
   return options;
@@ -431,8 +436,7 @@ TEST_F(Threaded, AChoiceThatIsMetRunsNothingUnknown) {
   // The good one is known by an index. Opening the other one in this process would be the end of
   // it.
   folder_.copy(plugin_file("good"), "plugins/good.so");
-  ASSERT_EQ(std::system((std::string(PROBE_PROGRAM " --refresh ") + folder_.at("plugins")).c_str()),
-            0);
+  ASSERT_EQ(std::system((probe_program() + " --refresh " + folder_.at("plugins")).c_str()), 0);
   folder_.copy(plugin_file("ctor_aborts"), "theirs/ctor_aborts.so");
   LoaderOptions chosen = options();
   chosen.folders = {folder_.at("theirs"), folder_.at("plugins")};

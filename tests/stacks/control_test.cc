@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tests/conformance/harness.h"
+#include "tests/paths.h"
 #include "tests/stacks/count.h"
 #include "tools/weft/control.h"
 
@@ -24,6 +25,9 @@ namespace {
 
 using cli::Control;
 using testing::HasSubstr;
+
+const std::string kExamples =
+    "FI_PROVIDER_PATH=" + test::built("examples") + ":" + test::built("picky");
 
 std::string socket_path(pid_t pid) {
   const Result<std::string> folder = runtime_directory();
@@ -55,7 +59,7 @@ std::string text_of(const Result<std::vector<uint64_t>> &result) {
 }
 
 TEST(ControlSocket, AttachesAndDetachesInALiveProcess) {
-  if (!in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=tcp", "FI_CONTROL=allow"})) return;
+  if (!in_fresh_process({kExamples.c_str(), "FI_PROVIDER=tcp", "FI_CONTROL=allow"})) return;
   EXPECT_FALSE(Control::connect(getpid()).has_value()) << "before a fabric is open";
   Pair pair;
   const Result<Control> control = Control::connect(getpid());
@@ -91,7 +95,7 @@ TEST(ControlSocket, AttachesAndDetachesInALiveProcess) {
 }
 
 TEST(ControlSocket, AnswersWithTheReasonOfAnError) {
-  if (!in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=tcp", "FI_CONTROL=allow"})) return;
+  if (!in_fresh_process({kExamples.c_str(), "FI_PROVIDER=tcp", "FI_CONTROL=allow"})) return;
   Pair pair;
   const Result<Control> control = Control::connect(getpid());
   ASSERT_TRUE(control.has_value()) << control.error().text;
@@ -107,7 +111,7 @@ TEST(ControlSocket, AnswersWithTheReasonOfAnError) {
 }
 
 TEST(ControlSocket, IsOffIfThePolicyDeniesIt) {
-  if (!in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=tcp", "FI_CONTROL=deny"})) return;
+  if (!in_fresh_process({kExamples.c_str(), "FI_PROVIDER=tcp", "FI_CONTROL=deny"})) return;
   Pair pair;
   const Result<Control> control = Control::connect(getpid());
   ASSERT_FALSE(control.has_value());
@@ -116,7 +120,7 @@ TEST(ControlSocket, IsOffIfThePolicyDeniesIt) {
 }
 
 TEST(ControlSocket, AForkedChildHasItsOwnSocketAndRemovesIt) {
-  if (!in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=tcp", "FI_CONTROL=allow"})) return;
+  if (!in_fresh_process({kExamples.c_str(), "FI_PROVIDER=tcp", "FI_CONTROL=allow"})) return;
   Side mine;
   mine.open(get_info("127.0.0.1", nullptr, FI_SOURCE, make_hints().get()).get());
   const pid_t child = fork();
@@ -139,7 +143,7 @@ TEST(ControlSocket, AForkedChildHasItsOwnSocketAndRemovesIt) {
 // A request is answered by a thread that a child of fork() does not have. Whatever that thread was
 // doing at the fork, the child can close its objects, and use the library.
 TEST(ControlSocket, AChildForkedDuringRequestsHasNothingHalfDone) {
-  if (!in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=tcp", "FI_CONTROL=allow"})) return;
+  if (!in_fresh_process({kExamples.c_str(), "FI_PROVIDER=tcp", "FI_CONTROL=allow"})) return;
   constexpr int kForks = 150;
   const auto source = get_info("127.0.0.1", nullptr, FI_SOURCE, make_hints().get());
   std::optional<Side> mine(std::in_place);
@@ -234,18 +238,18 @@ void come_and_go(enum fi_ep_type type) {
 
 // A class of mistakes: an object that closes, or is counted, under a lock that the other needs.
 TEST(CountersOfLiveStacks, AreReadWhileFabricsComeAndGo) {
-  if (in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=tcp;ofi_rxm", "WEFT_TEST_STACK=tcp;ofi_rxm",
+  if (in_fresh_process({kExamples.c_str(), "FI_PROVIDER=tcp;ofi_rxm", "WEFT_TEST_STACK=tcp;ofi_rxm",
                         "FI_HOOK=fault"}))
     come_and_go(FI_EP_RDM);
 }
 TEST(CountersOfLiveStacks, AreReadWhileFabricsOfDatagramsComeAndGo) {
-  if (in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=udp;ofi_rxd", "WEFT_TEST_STACK=udp;ofi_rxd",
+  if (in_fresh_process({kExamples.c_str(), "FI_PROVIDER=udp;ofi_rxd", "WEFT_TEST_STACK=udp;ofi_rxd",
                         "FI_HOOK=fault"}))
     come_and_go(FI_EP_RDM);
 }
 TEST(CountersOfLiveStacks, AreReadWhileFabricsOfPickyComeAndGo) {
-  if (in_fresh_process(
-          {WEFT_EXAMPLES, "FI_PROVIDER=udp;picky", "WEFT_TEST_STACK=udp;picky", "FI_HOOK=fault"}))
+  if (in_fresh_process({kExamples.c_str(), "FI_PROVIDER=udp;picky", "WEFT_TEST_STACK=udp;picky",
+                        "FI_HOOK=fault"}))
     come_and_go(FI_EP_DGRAM);
 }
 

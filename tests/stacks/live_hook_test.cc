@@ -13,10 +13,13 @@
 #include <thread>
 
 #include "tests/conformance/harness.h"
+#include "tests/paths.h"
 #include "tests/stacks/count.h"
 
 namespace weft::conformance {
 namespace {
+
+const std::string kExamples = "FI_PROVIDER_PATH=" + test::built("examples");
 
 class Diagnosis {
  public:
@@ -62,7 +65,7 @@ void with_stack(const char *name, const char *elements) {
                                              elements + "\nuse: [tested]\n")
                                                 .c_str());
   const std::string config = "FI_CONFIG=" + path;
-  if (!in_fresh_process({WEFT_EXAMPLES, config.c_str(), "WEFT_TEST_STACK=tcp;pass"})) {
+  if (!in_fresh_process({kExamples.c_str(), config.c_str(), "WEFT_TEST_STACK=tcp;pass"})) {
     unlink(path.c_str());
     return;
   }
@@ -84,14 +87,14 @@ TEST(Stack, HookBetweenLayerAndTcp) {
 }
 
 TEST(Stack, HookByEnvironment) {
-  if (!in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=tcp", "FI_HOOK=count"})) return;
+  if (!in_fresh_process({kExamples.c_str(), "FI_PROVIDER=tcp", "FI_HOOK=count"})) return;
   Pair pair;
   exchange(pair, 3);
   EXPECT_EQ(counted(pair.a.ep), 3u);
 }
 
 TEST(LiveHook, IsAttachedInPlaceAndDetachedAgain) {
-  if (!in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=tcp"})) return;
+  if (!in_fresh_process({kExamples.c_str(), "FI_PROVIDER=tcp"})) return;
   Pair pair;
   Diagnosis weft;
   exchange(pair, 2);
@@ -116,7 +119,7 @@ TEST(LiveHook, IsAttachedInPlaceAndDetachedAgain) {
 }
 
 TEST(LiveHook, IsAttachedAndDetachedUnderTraffic) {
-  if (!in_fresh_process({WEFT_EXAMPLES, "FI_PROVIDER=tcp"})) return;
+  if (!in_fresh_process({kExamples.c_str(), "FI_PROVIDER=tcp"})) return;
   Pair pair;
   Diagnosis weft;
   std::atomic<bool> stop{false};
