@@ -35,11 +35,15 @@ bool has_symbol(const char *name) {
 
 }  // namespace
 
+bool is_sanitized() {
+  static const bool found = has_symbol("__asan_init") || has_symbol("__tsan_init");
+  return found;
+}
+
 std::chrono::milliseconds patience() {
   const char *text = std::getenv("WEFT_TEST_PATIENCE_MS");
   if (text != nullptr) return std::chrono::milliseconds(std::max(1, std::atoi(text)));
-  static const bool is_sanitized = has_symbol("__asan_init") || has_symbol("__tsan_init");
-  return (is_sanitized ? 3 : 1) * kPatience;  // as ctest's limits
+  return (is_sanitized() ? 3 : 1) * kPatience;  // as ctest's limits
 }
 
 std::string stack() {

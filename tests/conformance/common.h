@@ -48,6 +48,8 @@ inline constexpr std::chrono::seconds kPatience{30};
 // The same, unless WEFT_TEST_PATIENCE_MS shortens it, for a search for failures.
 std::chrono::milliseconds patience();
 
+bool is_sanitized();  // whether AddressSanitizer or ThreadSanitizer is in this process
+
 std::string stack();  // the stack under test
 // Where the stack under test has an address that one process can use for both ends, as fi_getinfo
 // takes it: WEFT_TEST_NODE, or 127.0.0.1. Its format is WEFT_TEST_ADDR_FORMAT ("FI_ADDR_STR"), or

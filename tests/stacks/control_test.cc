@@ -143,6 +143,8 @@ TEST(ControlSocket, AForkedChildHasItsOwnSocketAndRemovesIt) {
 // A request is answered by a thread that a child of fork() does not have. Whatever that thread was
 // doing at the fork, the child can close its objects, and use the library.
 TEST(ControlSocket, AChildForkedDuringRequestsHasNothingHalfDone) {
+  if (is_sanitized())
+    GTEST_SKIP() << "nobody holds the locks of the sanitizers' allocators at fork()";
   if (!in_fresh_process({kExamples.c_str(), "FI_PROVIDER=tcp", "FI_CONTROL=allow"})) return;
   constexpr int kForks = 150;
   const auto source = get_info("127.0.0.1", nullptr, FI_SOURCE, make_hints().get());
