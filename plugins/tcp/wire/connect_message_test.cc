@@ -4,7 +4,7 @@
 #include <set>
 #include <string>
 
-#include "testing.h"
+#include "test_frames.h"
 
 namespace weft::tcp {
 namespace {

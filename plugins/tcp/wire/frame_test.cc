@@ -5,7 +5,7 @@
 #include <string>
 
 #include "plugin-api/sdk/test_rounds.h"
-#include "testing.h"
+#include "test_frames.h"
 
 namespace weft::tcp {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "plugin-api/sdk/test_rounds.h"
 #include "reader.h"
-#include "testing.h"
+#include "test_frames.h"
 #include "writer.h"
 
 namespace weft::tcp {

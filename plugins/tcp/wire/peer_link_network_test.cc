@@ -8,7 +8,7 @@
 
 #include "peer_link.h"
 #include "plugin-api/sdk/test_rounds.h"
-#include "testing.h"
+#include "test_frames.h"
 
 namespace weft::tcp {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "rdm_message.h"
 
-#include "testing.h"
+#include "test_frames.h"
 
 namespace weft::tcp {
 namespace {

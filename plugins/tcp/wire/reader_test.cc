@@ -2,7 +2,7 @@
 #include "reader.h"
 
 #include "plugin-api/sdk/test_rounds.h"
-#include "testing.h"
+#include "test_frames.h"
 
 namespace weft::tcp {
 namespace {

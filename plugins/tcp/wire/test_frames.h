@@ -12,8 +12,8 @@
 //    expect_same(frame, sink.frames.at(0));
 //
 // Not for the plugin itself.
-#ifndef WEFT_PLUGINS_TCP_WIRE_TESTING_H
-#define WEFT_PLUGINS_TCP_WIRE_TESTING_H
+#ifndef WEFT_PLUGINS_TCP_WIRE_TEST_FRAMES_H
+#define WEFT_PLUGINS_TCP_WIRE_TEST_FRAMES_H
 
 #include <gtest/gtest.h>
 
@@ -335,4 +335,4 @@ inline constexpr char kDynamicTaggedData[] =
 
 }  // namespace weft::tcp::testing
 
-#endif  // WEFT_PLUGINS_TCP_WIRE_TESTING_H
+#endif  // WEFT_PLUGINS_TCP_WIRE_TEST_FRAMES_H
