@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include <weft/sdk/cntr.h>
 
-#include <sched.h>
 #include <weft/sdk/cntr_source.h>
 #include <weft/sdk/deferred.h>
 #include <weft/sdk/ops.h>
@@ -274,21 +273,20 @@ int Cntr::wait(uint64_t threshold, int timeout) {
   Engine &engine = EngineGuard::hold(engine_);  // it does not change while a thread waits
   std::unique_lock lock(engine.lock(), std::adopt_lock);
   WaitObject::Waiter waiter(wait_);
+  YieldingWait yielding;
+  bool interrupted = false;
   const uint64_t errors = this->errors();
   for (;;) {
     engine.progress();
     if (value() >= threshold) return 0;
     if (this->errors() != errors) return -FI_EAVAIL;
     if (deadline.passed()) return -FI_ETIMEDOUT;
+    if (interrupted) return -FI_EINTR;
     waiter.looked();
     const int rc = yields ? 0 : waiter.prepare(instance(), FI_LOG_CNTR, "fi_cntr_wait");
     if (rc != 0) return rc;
     lock.unlock();
-    if (yields) {
-      sched_yield();
-    } else {
-      waiter.block(deadline.left_ms());
-    }
+    interrupted = !(yields ? yielding.yield() : waiter.block(deadline.left_ms()));
     lock.lock();
   }
 }

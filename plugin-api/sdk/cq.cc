@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include <weft/sdk/cq.h>
 
-#include <sched.h>
 #include <string.h>
 #include <weft/sdk/carrier.h>
 #include <weft/sdk/cq_source.h>
@@ -308,6 +307,8 @@ ssize_t Cq::sreadfrom(void *buf, size_t count, fi_addr_t *src_addr, const void *
   Engine &engine = EngineGuard::hold(engine_);  // it does not change while a thread waits
   std::unique_lock lock(engine.lock(), std::adopt_lock);
   WaitObject::Waiter waiter(wait_);
+  YieldingWait yielding;
+  bool interrupted = false;
   const uint64_t signals = signals_;
   for (;;) {
     engine.flush();
@@ -315,16 +316,16 @@ ssize_t Cq::sreadfrom(void *buf, size_t count, fi_addr_t *src_addr, const void *
     const bool signalled = signals != signals_ || std::exchange(signal_pending_, false);
     const bool enough = tail_ - head_ >= threshold || !errors_.empty() || overrun_;
     if (enough || signalled || deadline.passed()) return take(buf, count, src_addr);
+    if (interrupted) {
+      const ssize_t n = take(buf, count, src_addr);
+      return n == -FI_EAGAIN ? -FI_EINTR : n;
+    }
     // What is here was seen; below a threshold only more of it is a reason to wake.
     waiter.looked();
     const int rc = yields ? 0 : waiter.prepare(instance(), FI_LOG_CQ, "fi_cq_sread");
     if (rc != 0) return rc;
     lock.unlock();
-    if (yields) {
-      sched_yield();
-    } else {
-      waiter.block(deadline.left_ms());
-    }
+    interrupted = !(yields ? yielding.yield() : waiter.block(deadline.left_ms()));
     lock.lock();
   }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include <weft/sdk/eq.h>
 
-#include <sched.h>
 #include <weft/sdk/carrier.h>
 #include <weft/sdk/cq.h>
 #include <weft/sdk/ops.h>
@@ -261,11 +260,14 @@ ssize_t Eq::sread(uint32_t *event, void *buf, size_t len, int timeout, uint64_t 
   if (owner_ != nullptr) return -FI_ENOSYS;
   if (!wait_.can_block()) return -FI_EINVAL;
   const Deadline deadline(timeout);
+  bool interrupted = false;
   if (wait_.type() == FI_WAIT_YIELD) {
+    YieldingWait yielding;
     for (;;) {
       const ssize_t n = read(event, buf, len, flags);
       if (n != -FI_EAGAIN || deadline.passed()) return n;
-      sched_yield();
+      if (interrupted) return -FI_EINTR;
+      interrupted = !yielding.yield();
     }
   }
   std::unique_lock lock(mutex_);
@@ -275,14 +277,14 @@ ssize_t Eq::sread(uint32_t *event, void *buf, size_t len, int timeout, uint64_t 
     lock.unlock();
     const ssize_t n = read(event, buf, len, flags);
     const bool waits = n == -FI_EAGAIN && !deadline.passed();
-    int rc = 0;
-    if (waits) {
+    int rc = waits && interrupted ? -FI_EINTR : 0;
+    if (waits && rc == 0) {
       {
         std::lock_guard guard(sources_mutex_);
         rc = waiter.prepare(instance(), FI_LOG_EQ, "fi_eq_sread");
       }
       // Progress may have made an event between the read and the descriptors' birth.
-      if (rc == 0 && !poll()) waiter.block(deadline.left_ms());
+      if (rc == 0 && !poll()) interrupted = !waiter.block(deadline.left_ms());
     }
     lock.lock();
     if (rc != 0) return rc;

@@ -156,17 +156,19 @@ int WaitSet::wait(int timeout) {
   const Deadline deadline(timeout);
   std::unique_lock lock(mutex_);
   WaitObject::Waiter waiter(wait_);
+  bool interrupted = false;
   for (;;) {
     // From here on it is told of what happens; what happened before, the members know.
     waiter.looked();
     lock.unlock();
     int rc = trywait_members();
     if (rc == 0 && deadline.passed()) rc = -FI_ETIMEDOUT;
+    if (rc == 0 && interrupted) rc = -FI_EINTR;
     if (rc == 0) {
       std::lock_guard guard(sources_mutex_);
       rc = waiter.prepare(instance(), FI_LOG_FABRIC, "fi_wait");
     }
-    if (rc == 0) waiter.block(deadline.left_ms());
+    if (rc == 0) interrupted = !waiter.block(deadline.left_ms());
     lock.lock();
     if (rc != 0) return rc == -FI_EAGAIN ? 0 : rc;
   }

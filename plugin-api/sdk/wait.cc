@@ -2,6 +2,7 @@
 #include <weft/sdk/wait.h>
 
 #include <pthread.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -261,9 +262,27 @@ int WaitObject::Waiter::prepare(const weft_instance *instance, enum fi_log_subsy
   return 0;
 }
 
-void WaitObject::Waiter::block(int timeout_ms) {
+bool WaitObject::Waiter::block(int timeout_ms) {
   std::vector<pollfd> &fds = place().fds;
-  ::poll(fds.data(), nfds_t(fds.size()), timeout_ms);
+  return ::poll(fds.data(), nfds_t(fds.size()), timeout_ms) >= 0 || errno != EINTR;
+}
+
+YieldingWait::~YieldingWait() {
+  if (holds_signals_) pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+bool YieldingWait::yield() {
+  if (!std::exchange(holds_signals_, true)) {
+    sigset_t all;
+    sigfillset(&all);
+    // What the thread does itself must not wait.
+    for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT})
+      sigdelset(&all, signal);
+    pthread_sigmask(SIG_BLOCK, &all, &before_);
+  }
+  sched_yield();
+  const timespec at_once{};
+  return ::ppoll(nullptr, 0, &at_once, &before_) >= 0 || errno != EINTR;
 }
 
 // ---- the descriptor ----

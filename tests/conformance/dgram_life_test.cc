@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/conformance/dgram_harness.h"
+#include "tests/conformance/signals.h"
 
 namespace weft::conformance::dgram {
 namespace {
@@ -388,6 +389,20 @@ TEST(DgramThreads, SeveralThreadsSendAndReceive) {
   for (auto &thread : threads) thread.join();
   EXPECT_EQ(failed, 0);
   EXPECT_EQ(received, kThreads * kEach);
+}
+
+// ---- signals ----
+
+TEST(DgramSignals, EndBlockingCalls) {
+  covers("wait objects");
+  for (const enum fi_progress progress : {FI_PROGRESS_MANUAL, FI_PROGRESS_AUTO}) {
+    SCOPED_TRACE(fi_tostr(&progress, FI_TYPE_PROGRESS));
+    Options options;
+    options.progress = progress;
+    if (!find_info(options)) continue;
+    Net net(1, options);
+    signals_end_blocking_calls(net[0]);
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "tests/conformance/harness.h"
+#include "tests/conformance/signals.h"
 
 namespace weft::conformance {
 namespace {
@@ -919,6 +920,20 @@ TEST(MsgFlow, AReadIsAnsweredThoughMessagesWaitForReceives) {
   for (int i = 0; i < 50; ++i) must(fi_recv(pair.a.ep, in.data(), in.size(), nullptr, 0, nullptr));
   EXPECT_EQ(pair.wait(pair.a.tx_cq).context, &got);
   EXPECT_EQ(got, memory);
+}
+
+// ---- signals ----
+
+TEST(MsgSignals, EndBlockingCalls) {
+  covers("wait objects");
+  for (const enum fi_progress progress : {FI_PROGRESS_MANUAL, FI_PROGRESS_AUTO}) {
+    SCOPED_TRACE(fi_tostr(&progress, FI_TYPE_PROGRESS));
+    Options options;
+    options.progress = progress;
+    if (!find_info(options)) continue;
+    const Pair pair(options);
+    signals_end_blocking_calls(pair.a);
+  }
 }
 
 }  // namespace

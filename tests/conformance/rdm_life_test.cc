@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tests/conformance/rdm_harness.h"
+#include "tests/conformance/signals.h"
 
 namespace weft::conformance::rdm {
 namespace {
@@ -229,6 +230,21 @@ TEST(RdmLife, OpenAndCloseLeaveNoDescriptors) {
     net.exchange(1, 2);
   }
   EXPECT_EQ(count_descriptors(), before);
+}
+
+// ---- signals ----
+
+TEST(RdmSignals, EndBlockingCalls) {
+  covers("wait objects");
+  for (const enum fi_progress progress : {FI_PROGRESS_MANUAL, FI_PROGRESS_AUTO}) {
+    SCOPED_TRACE(fi_tostr(&progress, FI_TYPE_PROGRESS));
+    Options options;
+    options.progress = progress;
+    if (!find_info(options)) continue;
+    Net net(2, options);
+    net.exchange(0, 1);
+    signals_end_blocking_calls(net[0]);
+  }
 }
 
 }  // namespace

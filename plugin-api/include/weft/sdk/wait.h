@@ -23,8 +23,9 @@
 //          waiter.looked();  // from here on notify() wakes this thread
 //          if (waiter.prepare(instance, FI_LOG_CQ, "fi_cq_sread") != 0) return -FI_EMFILE;
 //          lock.unlock();
-//          waiter.block(deadline.left_ms());
+//          const bool slept = waiter.block(deadline.left_ms());
 //          lock.lock();
+//          if (!slept && entries == 0) return -FI_EINTR;
 //        }
 //        if (--entries == 0) wait.clear();
 //        return 0;
@@ -51,6 +52,7 @@
 #include <poll.h>
 #include <rdma/fi_eq.h>
 #include <rdma/providers/fi_log.h>
+#include <signal.h>
 #include <weft/plugin.h>
 #include <weft/result.h>
 
@@ -126,8 +128,9 @@ class WaitObject {
     // object's first failure is logged.
     int prepare(const weft_instance *instance, enum fi_log_subsys subsys, const char *call);
     // Sleeps until notify(), a source has something to do, or `timeout_ms` (negative: for ever) is
-    // over. No lock may be held.
-    void block(int timeout_ms);
+    // over. No lock may be held. False: a signal's handler has run in this thread, which ends the
+    // blocking calls of the API (fi_cq.3, fi_eq.3), by -FI_EINTR as with stock libfabric.
+    bool block(int timeout_ms);
 
    private:
     friend class WaitObject;
@@ -181,6 +184,22 @@ class WaitObject {
   std::vector<Waiter *> waiters_;
   Listener *listener_ = nullptr;
   std::unique_ptr<Condition> condition_;
+};
+
+// For blocking calls that look again and again (FI_WAIT_YIELD). No system call of theirs sleeps, so
+// a signal would interrupt none. From the first yield() on, signals wait for the next one.
+class YieldingWait {
+ public:
+  YieldingWait() = default;
+  ~YieldingWait();
+  YieldingWait(const YieldingWait &) = delete;
+  YieldingWait &operator=(const YieldingWait &) = delete;
+  // Gives the processor away. No lock may be held. False: as with Waiter::block().
+  bool yield();
+
+ private:
+  bool holds_signals_ = false;
+  sigset_t before_;
 };
 
 // Gives an object, whose lock is that of the engine in `place`, to another engine. Without a lock
