@@ -45,23 +45,41 @@ void Engine::register_in(int epoll, Handler &handler, uint32_t had, uint32_t wan
   epoll_ctl(epoll, op, handler.fd_, &event);
 }
 
+void Engine::note_order(uint32_t had, uint32_t want) {
+  ordered_ += size_t((want & EPOLLET) != 0) - size_t((had & EPOLLET) != 0);
+}
+
 void Engine::add(Handler &handler, int fd, uint32_t want, uint32_t cm_want) {
   handler.fd_ = fd;
   handler.want_ = want;
   handler.cm_want_ = cm_want;
   handler.index_ = int(handlers_.size());
   handlers_.push_back(&handler);
-  if (epoll_ < 0 && handlers_.size() > kDirect) ensure_set(epoll_, false);
-  if (epoll_ >= 0) register_in(epoll_, handler, 0, want);
+  note_order(0, want);
+  if (epoll_ >= 0) {
+    register_in(epoll_, handler, 0, want);
+  } else if (!polls_directly()) {
+    ensure_set(epoll_, false);
+  }
   if (cm_epoll_ >= 0) register_in(cm_epoll_, handler, 0, cm_want);
+}
+
+void Engine::rearm(Handler &handler) {
+  if (handler.index_ < 0 || epoll_ < 0 || handler.want_ == 0) return;
+  epoll_event event{};
+  event.events = handler.want_;
+  event.data.ptr = &handler;
+  epoll_ctl(epoll_, EPOLL_CTL_MOD, handler.fd_, &event);
 }
 
 void Engine::change(Handler &handler, uint32_t want, uint32_t cm_want) {
   if (handler.index_ < 0) return;
   if (epoll_ >= 0) register_in(epoll_, handler, handler.want_, want);
   if (cm_epoll_ >= 0) register_in(cm_epoll_, handler, handler.cm_want_, cm_want);
+  note_order(handler.want_, want);
   handler.want_ = want;
   handler.cm_want_ = cm_want;
+  if (epoll_ < 0 && !polls_directly()) ensure_set(epoll_, false);
 }
 
 void Engine::remove(Handler &handler) {
@@ -74,6 +92,7 @@ void Engine::remove(Handler &handler) {
   if (handler.index_ < 0) return;
   if (epoll_ >= 0) register_in(epoll_, handler, handler.want_, 0);
   if (cm_epoll_ >= 0) register_in(cm_epoll_, handler, handler.cm_want_, 0);
+  note_order(handler.want_, 0);
   if (hot_ == &handler) hot_ = nullptr, alone_ = 0;
   for (int i = 0; i < event_count_; ++i)
     if (events_[i].data.ptr == &handler) events_[i].data.ptr = nullptr;
@@ -323,10 +342,9 @@ void Engine::progress() {
   flush();
   if (!pollers_.empty()) poll_pollers();
   if (!deadlines_.empty()) run_deadlines();
-  if (handlers_.size() <= kDirect ||
-      epoll_ < 0) {  // no descriptor for an epoll set: slow, but right
+  if (polls_directly() || epoll_ < 0) {  // no descriptor for an epoll set: slow, but right
     if (!handlers_.empty()) poll_direct();
-  } else if (!poll_hot()) {
+  } else if (ordered_ > 1 || !poll_hot()) {
     poll_set(epoll_);
   }
   flush();

@@ -8,8 +8,10 @@
 #include <cerrno>
 #include <memory>
 #include <new>
+#include <random>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "plugin-api/sdk/test_engine.h"
 
@@ -178,6 +180,47 @@ TEST_P(EngineModes, TheDescriptorIsReadableWhileThereIsSomethingToDo) {
   EXPECT_TRUE(readable(fd));
   e.engine.remove(late);
   EXPECT_FALSE(readable(fd));
+}
+
+// ---- order ----
+
+class EngineOrder : public ::testing::TestWithParam<size_t> {};
+INSTANTIATE_TEST_SUITE_P(Handlers, EngineOrder, ::testing::Values(2, 3, 20));
+
+// Whatever was served before, and in whatever order.
+TEST_P(EngineOrder, IsThatInWhichTheyBecameReady) {
+  EngineOf e(GetParam(), EPOLLIN | EPOLLET);
+  std::vector<size_t> all(GetParam()), seen, expected;
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i] = i;
+    e[i].then = [&, i] { seen.push_back(i); };
+  }
+  std::mt19937 random(3);
+  for (int round = 0; round < 500; ++round) {
+    std::ranges::shuffle(all, random);
+    expected.assign(all.begin(), all.begin() + ptrdiff_t(1 + random() % all.size()));
+    for (const size_t i : expected) e[i].signal();
+    seen.clear();
+    e.progress();
+    ASSERT_EQ(seen, expected) << "round " << round;
+    if (random() % 4 == 0) e.settle();
+  }
+}
+
+TEST_P(EngineOrder, AHandlerWithMoreToDoComesAgainBehindTheOthers) {
+  EngineOf e(GetParam(), EPOLLIN | EPOLLET);
+  std::vector<size_t> seen;
+  e[0].keep = true;  // does not read all
+  e[0].then = [&] {
+    seen.push_back(0);
+    if (seen.size() != 1) return;
+    e[1].signal();
+    e.engine.rearm(e[0]);
+  };
+  e[1].then = [&] { seen.push_back(1); };
+  e[0].signal();
+  e.settle();
+  EXPECT_EQ(seen, (std::vector<size_t>{0, 1, 0}));
 }
 
 TEST(Engine, ConnectionEventsWakeOnlyTheirOwnSet) {

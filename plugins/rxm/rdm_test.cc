@@ -3,7 +3,6 @@
 // connections of the inner provider. Behaviour of all unconnected endpoints is tested in
 // tests/conformance.
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <malloc.h>
 #include <netinet/in.h>
 #include <rdma/fi_atomic.h>
@@ -16,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <thread>
 
 #include "plugins/rxm/test_peer.h"
@@ -321,11 +321,12 @@ TEST(Rxm, WithAutomaticProgressAThreadReceives) {
   EXPECT_EQ(in, out);
 }
 
-size_t open_files() {
+size_t open_sockets() {
   size_t count = 0;
-  DIR *folder = opendir("/proc/self/fd");
-  while (readdir(folder) != nullptr) ++count;
-  closedir(folder);
+  for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    count += std::filesystem::read_symlink(entry, gone).string().starts_with("socket:");
+  }
   return count;
 }
 
@@ -345,7 +346,7 @@ TEST(Rxm, ConnectionsBeyondALimitEndWithoutLoss) {
     return until({&a, &peers[1], &peers[2], &peers[3]}, condition);
   };
   std::vector<Bytes> in(2, Bytes(20000));
-  size_t files = 0;
+  size_t sockets = 0;
   for (size_t round = 0; round < 90; ++round) {
     const size_t n = 1 + round % 3;
     Peer &b = peers[n];
@@ -361,10 +362,10 @@ TEST(Rxm, ConnectionsBeyondALimitEndWithoutLoss) {
     }
     for (size_t i : {0, 1})
       EXPECT_EQ(Bytes(in[i].begin(), in[i].begin() + ptrdiff_t(out.size())), out) << round;
-    if (round == 0) files = open_files();
+    if (round == 0) sockets = open_sockets();
   }
-  EXPECT_TRUE(progress_until([&] { return open_files() <= files; }))
-      << open_files() << " files, " << files << " with one connection";
+  EXPECT_TRUE(progress_until([&] { return open_sockets() <= sockets; }))
+      << open_sockets() << ", " << sockets << " with one connection";
 }
 
 // The sender is stopped long before the receiver's memory is used up. All messages arrive when

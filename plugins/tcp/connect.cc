@@ -179,7 +179,7 @@ Result<void> Endpoint::start_accept(std::unique_ptr<sdk::ConnectRequest> accepte
     return {};
   }
   socket_ = request.socket.release();
-  engine_.add(*this, socket_, EPOLLIN, EPOLLRDHUP | EPOLLET);
+  engine_.add(*this, socket_, kInput, EPOLLRDHUP | EPOLLET);
   domain_.fabric().counters().connections_accepted.add();
   become_connected(request.order, {});
   return {};

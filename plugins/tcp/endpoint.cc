@@ -326,7 +326,7 @@ void Endpoint::watch() {
       want = cm = step_ == Step::kHandshake ? EPOLLOUT : EPOLLIN;
       break;
     case State::kConnected:
-      want = (reader_.stalled() ? (shutdown_told_ ? 0 : uint32_t(EPOLLRDHUP)) : uint32_t(EPOLLIN)) |
+      want = (reader_.stalled() ? (shutdown_told_ ? 0 : uint32_t(EPOLLRDHUP)) : kInput) |
              (want_out_ ? uint32_t(EPOLLOUT) : 0);
       cm = EPOLLRDHUP | EPOLLET;
       break;
@@ -346,7 +346,7 @@ void Endpoint::on_event(uint32_t events) {
       if (events & EPOLLOUT) flush_output();
       if (state_ != State::kConnected) return;
       if (reader_.stalled()) return hang_up_while_stalled();
-      if (events & (EPOLLIN | EPOLLERR | EPOLLHUP | EPOLLRDHUP)) receive();
+      if (events & (EPOLLIN | EPOLLERR | EPOLLHUP | EPOLLRDHUP)) receive(events);
       return;
     default:
       return;

@@ -19,7 +19,7 @@ PeerStream::PeerStream(UnconnectedEndpoint &ep, Peer &peer, int fd, const Terms 
   order_ = terms.order;
   reader_.start(terms.kind, terms.order);
   last_used_ = engine_.rounds();
-  engine_.add(*this, fd, EPOLLIN, EPOLLRDHUP | EPOLLET);
+  engine_.add(*this, fd, kInput, EPOLLRDHUP | EPOLLET);
 }
 
 const weft_instance *PeerStream::instance() const {
@@ -46,7 +46,7 @@ void PeerStream::watch() {
   if (!open_) return;
   const uint32_t want = (starved_                   ? uint32_t(EPOLLRDHUP)
                          : stalled() && turns_ == 0 ? 0
-                                                    : uint32_t(EPOLLIN)) |
+                                                    : kInput) |
                         (want_out_ ? uint32_t(EPOLLOUT) : 0);
   engine_.change(*this, want, EPOLLRDHUP | EPOLLET);
 }
@@ -54,7 +54,8 @@ void PeerStream::watch() {
 void PeerStream::on_event(uint32_t events) {
   if (open_ && events & EPOLLOUT && want_out_) flush_output();
   if (open_ && starved_) return look_whether_it_can_end();
-  if (open_ && !stalled() && events & (EPOLLIN | EPOLLERR | EPOLLHUP | EPOLLRDHUP)) receive();
+  if (open_ && !stalled() && events & (EPOLLIN | EPOLLERR | EPOLLHUP | EPOLLRDHUP))
+    receive(events);
 }
 
 void PeerStream::on_flush() {
@@ -273,7 +274,7 @@ void PeerStream::end_turn() {
   if (stalled())
     watch();
   else if (!starved_)
-    receive();
+    receive(EPOLLRDHUP);  // the event was for the message that waited
 }
 
 Verdict PeerStream::take_message(const FrameHeader &header, Target &target) {

@@ -17,7 +17,7 @@
 //      }
 //      void on_event(uint32_t events) override {
 //        if (events & EPOLLOUT) flush_output();
-//        if (open()) receive();
+//        if (open()) receive(events);
 //      }
 //      void on_flush() override { flush_output(); }  // in the next progress
 //
@@ -233,7 +233,11 @@ class Stream {
 
   // ---- input ----
 
+  // Of the socket, in the order in which bytes come to the sockets of the domain.
+  static constexpr uint32_t kInput = EPOLLIN | EPOLLRDHUP | EPOLLET;
+
   void receive();
+  void receive(uint32_t events);  // in on_event()
   void continue_stalled();
   Verdict refuse(const char *what) {
     WEFT_WARN(upper().instance(), FI_LOG_EP_DATA, "the peer %s %s: the connection is closed",
@@ -437,7 +441,8 @@ void Stream<Upper>::fail_operations(int error) {
 
 template <class Upper>
 void Stream<Upper>::receive() {
-  for (int turn = 0; turn < kReadsPerTurn && upper().open() && !reader_.stalled(); ++turn) {
+  int turn = 0;
+  for (; turn < kReadsPerTurn && upper().open() && !reader_.stalled(); ++turn) {
     const bool large = last_payload_ >= kLargePayload;
     const bool more =
         receive_in_order(large && !reader_.in_payload() ? kSmallStaging : kStagingSize);
@@ -446,8 +451,17 @@ void Stream<Upper>::receive() {
     }
     if (!more) break;
   }
+  if (turn == kReadsPerTurn && upper().open()) engine_.rearm(upper());
   if (landing_error_ == kUnderWay) [[unlikely]]
     settle_landing();
+}
+
+// `events` may tell of the end of the stream, which a read that finds bytes does not.
+template <class Upper>
+void Stream<Upper>::receive(uint32_t events) {
+  receive();
+  if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR) && upper().open()) [[unlikely]]
+    engine_.rearm(upper());
 }
 
 template <class Upper>

@@ -19,7 +19,7 @@
 //
 // A spinning reader of one or two descriptors needs no epoll: the engine tries them directly, since
 // the first read shows whether there is input. The epoll sets come into being with more
-// descriptors, or when a thread wants to block. Call everything here with the lock held, except
+// descriptors, with two whose order matters, or when a thread wants to block. Call everything here with the lock held, except
 // start_thread() and stop_thread(). An exception of a handler (no memory) leaves progress(); the
 // engine's thread drops it and tries again. Not a general event loop: no nesting, no priorities.
 #ifndef WEFT_SDK_ENGINE_H
@@ -54,6 +54,10 @@ class Handler {
   // The descriptor may be ready: EPOLLIN and EPOLLOUT as asked for, EPOLLERR, EPOLLHUP, EPOLLRDHUP
   // as they come. A handler that wants nothing (0) is not called. The engine also calls without
   // knowing that the descriptor is ready (direct polling), so reads and writes must not block.
+  //
+  // Handlers that want EPOLLET are served in the order in which their bytes came, as far as the kernel
+  // tells: what reached a peer first takes effect first, although it came by another connection. Such
+  // a handler is told of new bytes once. It reads all, or calls rearm().
   virtual void on_event(uint32_t events) = 0;
   // Staged output should go out now (mark_dirty).
   virtual void on_flush() {}
@@ -121,6 +125,8 @@ class Engine {
   void change(Handler &handler, uint32_t want, uint32_t cm_want);
   void remove(
       Handler &handler);  // also forgets its deadline and dirtiness; the descriptor stays open
+  // A handler with EPOLLET has left something to do: it is served again, behind the others.
+  void rearm(Handler &handler);
 
   void add_poller(Poller &poller);
   void remove_poller(Poller &poller);  // before its descriptors are closed
@@ -237,6 +243,9 @@ class Engine {
   bool poll_hot();
   void poll_set(int epoll);
   void register_in(int epoll, Handler &handler, uint32_t had, uint32_t want);
+  // Whether all handlers are tried, in any order.
+  bool polls_directly() const { return handlers_.size() <= kDirect && ordered_ <= 1; }
+  void note_order(uint32_t had, uint32_t want);
   int ensure_set(int &epoll, bool cm);
   void arm_timer();
   void kick();
@@ -244,6 +253,7 @@ class Engine {
 
   Lock lock_;
   std::vector<Handler *> handlers_;  // holes (null) only while iterating
+  size_t ordered_ = 0;               // of these, with EPOLLET
   std::vector<Handler *> dirty_, flushing_;
   Handler *turn_ = nullptr;  // its on_flush is running
   std::vector<Polled> pollers_;
