@@ -39,6 +39,7 @@ class Recorder : public TransferOps<Recorder> {
   bool enabled() const { return true; }
   bool offers(uint64_t, uint64_t) const { return true; }
   bool reports(uint64_t) const { return true; }
+  bool heeds_level(uint64_t) const { return false; }
   uint64_t tx_flags() const { return 0; }
   uint64_t rx_flags() const { return 0; }
   ssize_t check_length(uint64_t, uint64_t) const { return 0; }

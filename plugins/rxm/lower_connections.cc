@@ -2,6 +2,7 @@
 // The part of Lower that opens, accepts and closes connections of the inner provider, and reads its
 // event queue. Data and progress are in lower.cc.
 #include <rdma/fi_eq.h>
+#include <weft/sdk/levels.h>
 
 #include <algorithm>
 #include <new>
@@ -35,6 +36,7 @@ Link *Lower::make_link(Connection &owner, fi_info *info, int &err) {
     return nullptr;
   }
   link->owner = &owner;
+  info->tx_attr->op_flags &= ~sdk::kLevelFlags;  // of a request, too: see LayerDomain
   links_.reserve(links_.size() + 1);
   closing_.reserve(links_.size() + 1);
   int rc = fi_endpoint(domain_.inner(), info, &link->ep, link.get());

@@ -67,6 +67,7 @@ class Alias final : public Object<Alias<E>, fid_ep>, public TransferOps<Alias<E>
   uint64_t tx_flags() const { return tx_flags_; }
   uint64_t rx_flags() const { return rx_flags_; }
   bool reports(uint64_t flags) const { return ep_.reports(flags); }
+  bool heeds_level(uint64_t direction) const { return ep_.heeds_level(direction); }
   bool offers(uint64_t kind, uint64_t direction) const { return ep_.offers(kind, direction); }
   ssize_t check_length(uint64_t length, uint64_t flags) const {
     return ep_.check_length(length, flags);

@@ -89,6 +89,11 @@ class EndpointCore {
   uint64_t tx_flags() const { return tx_->flags; }
   uint64_t rx_flags() const { return rx_->flags; }
   bool reports(uint64_t flags) const { return tx_->reports(flags); }
+  // Whether anybody can tell when a transfer of this direction (FI_SEND or FI_WRITE) has completed that
+  // leaves no entry: a counter, or a fence.
+  bool heeds_level(uint64_t direction) const {
+    return (direction & FI_SEND ? tx_->send : tx_->write) != nullptr || (caps_ & FI_FENCE) != 0;
+  }
   // Whether the endpoint was opened for this kind of transfer, in this direction. Capabilities
   // without a direction mean both (fi_getinfo.3).
   bool offers(uint64_t kind, uint64_t direction) const {

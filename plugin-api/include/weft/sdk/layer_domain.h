@@ -43,6 +43,7 @@
 #include <weft/sdk/fid.h>
 #include <weft/sdk/info_list.h>
 #include <weft/sdk/layer_info.h>
+#include <weft/sdk/levels.h>
 #include <weft/sdk/ops.h>
 #include <weft/sdk/scalable.h>
 #include <weft/sdk/shared_receive.h>
@@ -181,6 +182,8 @@ class LayerDomain : public Object<D, fid_domain>,
     fi_info *inner = inner_info_.front();
     inner->domain_attr->threading = needs_lock(info) ? FI_THREAD_SAFE : FI_THREAD_DOMAIN;
     inner->domain_attr->tclass = domain_class(info, fabric_.api_version());
+    // What the inner provider can do is no default of its endpoints: the layer asks call by call.
+    inner->tx_attr->op_flags &= ~kLevelFlags;
     if (const int rc = fi_domain(fabric_.inner(), inner, &inner_, nullptr); rc != 0)
       return fail(-rc, "fi_domain: the inner provider has no domain %s for it", name_.c_str());
     fi_control(&inner_->fid, WEFT_READ_BY_LAYER, nullptr);

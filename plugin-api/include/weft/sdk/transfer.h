@@ -14,8 +14,8 @@
 //
 // It checks pointers, counts, flags, that lengths add up and agree, and the endpoint's state and
 // limits (EndpointCore has the answers: lock, enabled, offers, tx_flags, rx_flags, reports,
-// check_length, check_atomic, kSendFlags). The endpoint checks everything about the peer. It keeps
-// nothing and allocates nothing: pointers of a request are valid during start() only.
+// heeds_level, check_length, check_atomic, kSendFlags). The endpoint checks everything about the
+// peer. It keeps nothing and allocates nothing: pointers of a request are valid during start() only.
 //
 // `desc` is what the application passed: a descriptor (fi_mr_desc) for each vector, or null for
 // none. TransferOps does not look at them. A call with one buffer has one, which may be null.
@@ -56,7 +56,7 @@ class TransferOps : public ReceiveOps<E> {
   }
   ssize_t sendmsg(const struct fi_msg *msg, uint64_t flags) { return send_msg(msg, flags); }
   ssize_t inject(const void *buf, size_t len, fi_addr_t dest) {
-    return one(false, buf, len, nullptr, dest, 0, 0, kInjectCall, nullptr);
+    return one(false, buf, len, nullptr, dest, 0, 0, inject_flags(FI_SEND), nullptr);
   }
   ssize_t senddata(const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest,
                    void *context) {
@@ -64,7 +64,7 @@ class TransferOps : public ReceiveOps<E> {
                context);
   }
   ssize_t injectdata(const void *buf, size_t len, uint64_t data, fi_addr_t dest) {
-    return one(false, buf, len, nullptr, dest, 0, data, kInjectCall | FI_REMOTE_CQ_DATA, nullptr);
+    return one(false, buf, len, nullptr, dest, 0, data, inject_flags(FI_SEND) | FI_REMOTE_CQ_DATA, nullptr);
   }
 
   // ---- fi_ops_tagged ----
@@ -78,7 +78,7 @@ class TransferOps : public ReceiveOps<E> {
   }
   ssize_t tsendmsg(const struct fi_msg_tagged *msg, uint64_t flags) { return send_msg(msg, flags); }
   ssize_t tinject(const void *buf, size_t len, fi_addr_t dest, uint64_t tag) {
-    return one(true, buf, len, nullptr, dest, tag, 0, kInjectCall, nullptr);
+    return one(true, buf, len, nullptr, dest, tag, 0, inject_flags(FI_SEND), nullptr);
   }
   ssize_t tsenddata(const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest,
                     uint64_t tag, void *context) {
@@ -86,7 +86,7 @@ class TransferOps : public ReceiveOps<E> {
                context);
   }
   ssize_t tinjectdata(const void *buf, size_t len, uint64_t data, fi_addr_t dest, uint64_t tag) {
-    return one(true, buf, len, nullptr, dest, tag, data, kInjectCall | FI_REMOTE_CQ_DATA, nullptr);
+    return one(true, buf, len, nullptr, dest, tag, data, inject_flags(FI_SEND) | FI_REMOTE_CQ_DATA, nullptr);
   }
 
   // ---- fi_ops_rma ----
@@ -113,7 +113,7 @@ class TransferOps : public ReceiveOps<E> {
     return rma_msg(true, msg, flags);
   }
   ssize_t inject_write(const void *buf, size_t len, fi_addr_t dest, uint64_t addr, uint64_t key) {
-    return rma_one(true, buf, len, nullptr, dest, addr, key, 0, kInjectCall, nullptr);
+    return rma_one(true, buf, len, nullptr, dest, addr, key, 0, inject_flags(FI_WRITE), nullptr);
   }
   ssize_t writedata(const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest,
                     uint64_t addr, uint64_t key, void *context) {
@@ -122,7 +122,7 @@ class TransferOps : public ReceiveOps<E> {
   }
   ssize_t inject_writedata(const void *buf, size_t len, uint64_t data, fi_addr_t dest,
                            uint64_t addr, uint64_t key) {
-    return rma_one(true, buf, len, nullptr, dest, addr, key, data, kInjectCall | FI_REMOTE_CQ_DATA,
+    return rma_one(true, buf, len, nullptr, dest, addr, key, data, inject_flags(FI_WRITE) | FI_REMOTE_CQ_DATA,
                    nullptr);
   }
 
@@ -151,7 +151,7 @@ class TransferOps : public ReceiveOps<E> {
                         enum fi_datatype datatype, enum fi_op op) {
     const Simple s(buf, nullptr, nullptr, count, addr, key);
     return start_now(
-        s.request(AtomicKind::kWrite, dest, raw(datatype), raw(op), kInjectCall, nullptr));
+        s.request(AtomicKind::kWrite, dest, raw(datatype), raw(op), inject_flags(FI_WRITE), nullptr));
   }
   ssize_t fetch_atomic(const void *buf, size_t count, void *desc, void *result, void *result_desc,
                        fi_addr_t dest, uint64_t addr, uint64_t key, enum fi_datatype datatype,
@@ -276,6 +276,18 @@ class TransferOps : public ReceiveOps<E> {
 
   E &self() { return static_cast<E &>(*this); }
 
+  // The flags of fi_inject and its like. It changes who owns the buffer, and there is no entry, but a
+  // counter waits for the endpoint's level (fi_msg.3, fi_cntr.3).
+  uint64_t inject_flags(uint64_t direction) {
+    const uint64_t level = self().tx_flags() & kLevelFlags;
+    return kInjectCall | (level != 0 && self().heeds_level(direction) ? level : 0);
+  }
+
+  // A call with flags that names no level has the endpoint's, too.
+  uint64_t with_level(uint64_t flags) {
+    return flags & kLevelFlags ? flags : flags | (self().tx_flags() & kLevelFlags);
+  }
+
   // The flags that calls with flags may have, without FI_TRIGGER.
   static uint64_t known_flags(const SendRequest &) { return E::kSendFlags; }
   static uint64_t known_flags(const AtomicRequest &) { return E::kSendFlags; }
@@ -374,7 +386,7 @@ class TransferOps : public ReceiveOps<E> {
     if (msg == nullptr) return -FI_EINVAL;
     if (flags & ~(E::kSendFlags | FI_TRIGGER)) return -FI_EBADFLAGS;
     SendRequest request;
-    if (const ssize_t rc = fill(request, *msg, flags); rc != 0) return rc;
+    if (const ssize_t rc = fill(request, *msg, with_level(flags)); rc != 0) return rc;
     return start_now(std::move(request));
   }
 
@@ -439,8 +451,11 @@ class TransferOps : public ReceiveOps<E> {
     E &e = self();
     request.flags &= ~uint64_t(FI_TRIGGER);
     if (request.flags & ~known_flags(request)) return -FI_EBADFLAGS;
-    if constexpr (std::is_same_v<Request, RecvRequest>)
+    if constexpr (std::is_same_v<std::remove_cvref_t<Request>, RecvRequest>) {
       if (request.flags & ~kWorkRecvFlags) return -FI_ENOSYS;  // it ends more than once, or at once
+    } else {
+      request.flags = with_level(request.flags);
+    }
     if (const ssize_t rc = prepare(request); rc != 0) return rc;
     origin.endpoint = &e;
     origin.context = request.context;
@@ -488,14 +503,14 @@ class TransferOps : public ReceiveOps<E> {
     if (msg == nullptr) return -FI_EINVAL;
     RmaRequest request{.write = write};
     if (flags & ~(known_flags(request) | FI_TRIGGER)) return -FI_EBADFLAGS;
-    if (const ssize_t rc = fill(request, *msg, flags); rc != 0) return rc;
+    if (const ssize_t rc = fill(request, *msg, with_level(flags)); rc != 0) return rc;
     return start_now(std::move(request));
   }
 
   ssize_t atomic_msg(AtomicRequest request, const fi_msg_atomic *msg, uint64_t flags) {
     if (msg == nullptr) return -FI_EINVAL;
     if (flags & ~(E::kSendFlags | FI_TRIGGER)) return -FI_EBADFLAGS;
-    fill(request, *msg, flags);
+    fill(request, *msg, with_level(flags));
     return start_now(std::move(request));
   }
 };
