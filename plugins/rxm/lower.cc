@@ -240,7 +240,7 @@ ssize_t Lower::write(Link &link, const iovec *iov, void *const *desc, size_t cou
                        .iov_count = count,
                        .rma_iov = rma,
                        .rma_iov_count = to_count,
-                       .context = token,
+                       .context = token != nullptr ? token : link.mark(),
                        .data = data};
   if (modes_.of_calls()) return flights_.access(link.calls, link.ep, true, msg, desc, flags, token);
   return fi_writemsg(link.ep, &msg, flags);
@@ -435,6 +435,10 @@ void Lower::read_failure() {
                 "not ours",
                 packet_size());
     if (buffer->link == nullptr || entry.err == FI_ETRUNC) release(*buffer);
+    return;
+  }
+  if (Link::is_mark(entry.op_context)) {
+    if (entry.flags & FI_WRITE && entry.err == FI_EACCES) upper_.on_write_refused();
     return;
   }
   if (Token *token = token_at(entry.op_context))

@@ -46,6 +46,15 @@ struct Place {
 };
 
 struct Link {
+  // The context of the inner endpoint, which no operation has: it is odd, and contexts of operations
+  // are aligned. Errors of operations that have ended already have it, even when the link is gone.
+  void *mark() { return reinterpret_cast<char *>(this) + 1; }
+  static_assert(alignof(Token) % 2 == 0);
+  static bool is_mark(const void *context) { return reinterpret_cast<uintptr_t>(context) % 2 != 0; }
+  static Link *of(const fid &endpoint) {
+    return reinterpret_cast<Link *>(static_cast<char *>(endpoint.context) - 1);
+  }
+
   fid_ep *ep = nullptr;
   const weft_carrier_ops *ops = nullptr;  // of the inner provider; null: it has none
   Connection *owner = nullptr;            // null: closed, gets no events any more
@@ -79,6 +88,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
     virtual uint64_t endpoint_number() = 0;
     // A peer wrote with remote data. `from`: null if unknown.
     virtual void on_remote_write(Connection *from, uint64_t length, uint64_t data) = 0;
+    // A peer has refused a write that had completed.
+    virtual void on_write_refused() = 0;
 
    protected:
     ~Upper() = default;

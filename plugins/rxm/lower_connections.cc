@@ -39,7 +39,7 @@ Link *Lower::make_link(Connection &owner, fi_info *info, int &err) {
   info->tx_attr->op_flags &= ~sdk::kLevelFlags;  // of a request, too: see LayerDomain
   links_.reserve(links_.size() + 1);
   closing_.reserve(links_.size() + 1);
-  int rc = fi_endpoint(domain_.inner(), info, &link->ep, link.get());
+  int rc = fi_endpoint(domain_.inner(), info, &link->ep, link->mark());
   if (rc != 0) {
     err = -rc;
     return nullptr;
@@ -179,7 +179,7 @@ void Lower::read_events() {
       on_connreq(entry, more);
       continue;
     }
-    auto *link = static_cast<Link *>(entry.fid->context);
+    Link *const link = Link::of(*entry.fid);
     if (link == nullptr || link->owner == nullptr) continue;
     if (event == FI_CONNECTED) {
       if (connecting_ != 0) --connecting_;
@@ -210,7 +210,7 @@ void Lower::read_event_failure() {
   entry.err_data_size = sizeof data;
   if (fi_eq_readerr(eq_, &entry, 0) < 0 || entry.fid == nullptr) return;
   if (entry.fid == &pep_->fid) return;  // the inner provider has logged it, and still listens
-  auto *link = static_cast<Link *>(entry.fid->context);
+  Link *const link = Link::of(*entry.fid);
   if (link == nullptr || link->owner == nullptr) return;
   if (connecting_ != 0) --connecting_;
   const size_t size = std::min(entry.err_data_size, sizeof data);

@@ -89,7 +89,8 @@ void Endpoint::prove() {
 
 void Endpoint::request() {
   std::array<uint8_t, kMaxConnectSize> message;
-  const size_t n = encode_connect(ConnectType::kRequest, bytes_of(connect_data_), message);
+  const size_t n = encode_connect(ConnectType::kRequest, bytes_of(connect_data_), message,
+                                  ByteOrder::kNative, is_hidden() ? kConnectRefuses : uint8_t{0});
   // An empty socket takes the message whole. Stock libfabric reads it by one call.
   if (::send(socket_, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n))
     return connect_failed(FI_ECONNRESET, {}, FI_ECONNRESET);
@@ -129,6 +130,7 @@ void Endpoint::on_requested() {
     const std::string_view data = text_of(answer->private_bytes());
     if (answer->header().type == ConnectType::kReject)
       return connect_failed(FI_ECONNREFUSED, data, FI_ECONNREFUSED);
+    refuses_ = answer->header().features == kConnectRefusesToo;
     return become_connected(answer->header().order, data);
   }
 }
@@ -172,7 +174,9 @@ Result<void> Endpoint::start_accept(std::unique_ptr<sdk::ConnectRequest> accepte
   const auto marked = sdk::set_dscp(request.socket.get(), name ? name->family() : AF_INET, dscp_);
   if (!marked && dscp_ != 0) return marked;
   std::array<uint8_t, kMaxConnectSize> message;
-  const size_t n = encode_connect(ConnectType::kAccept, bytes_of(data), message);
+  const uint8_t features = is_hidden() ? connect_features_of_answer(request.features) : uint8_t{0};
+  const size_t n =
+      encode_connect(ConnectType::kAccept, bytes_of(data), message, ByteOrder::kNative, features);
   if (::send(request.socket.get(), message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n)) {
     // The requester is gone. The event queue reports that, not this call (fi_cm.3).
     connect_failed(FI_ECONNRESET, {}, FI_ECONNRESET);
@@ -181,6 +185,7 @@ Result<void> Endpoint::start_accept(std::unique_ptr<sdk::ConnectRequest> accepte
   socket_ = request.socket.release();
   engine_.add(*this, socket_, kInput, EPOLLRDHUP | EPOLLET);
   domain_.fabric().counters().connections_accepted.add();
+  refuses_ = features == kConnectRefusesToo;
   become_connected(request.order, {});
   return {};
 }

@@ -150,6 +150,11 @@ void Endpoint::complete(Operation &op, int error) {
   tx_ops_.give(&op);
 }
 
+// A write that had completed: it has no context any more (fi_cq.3, as of injected ones).
+void Endpoint::write_refused() {
+  tx_.finish({.context = c()->fid.context, .flags = FI_WRITE | FI_RMA, .err = FI_EACCES});
+}
+
 // ---- input ----
 
 sdk::RecvQueue &Endpoint::recv_queue() {
@@ -265,7 +270,7 @@ Verdict Endpoint::on_header(const FrameHeader &header, Target &target) {
     return refuse("reads none of the answers that it asked for");
   switch (header.op) {
     case Op::kMessage:
-      if (header.is_ack()) return take_ack();
+      if (header.is_answer()) return take_ack(header);
       return take_message(header, target);
     case Op::kWrite:
       return take_write(header, target);
@@ -281,14 +286,14 @@ Verdict Endpoint::on_header(const FrameHeader &header, Target &target) {
 void Endpoint::on_frame_end(const FrameHeader &header) {
   switch (header.op) {
     case Op::kMessage:
-      if (header.is_ack()) return end_ack();
+      if (header.is_answer()) return end_ack(header);
       end_message(header);
       break;
     case Op::kWrite:
-      end_write(header);
+      if (!end_write(header)) return;
       break;
     case Op::kReadResponse:
-      return end_response();
+      return end_response(header);
     default:
       return;
   }

@@ -122,6 +122,9 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void ended() { disconnect(FI_ECONNABORTED, true); }
   void failed(int error, const char *doing);
   void rejected(Reject reject);
+  void write_refused();
+  void on_mute() {}
+  bool is_hidden() const { return source_.has_value(); }  // beneath a layer
   bool no_room_to_report() const { return rx_.is_full(); }
   void written(const FrameHeader &header, bool counts);
   void was_read(uint64_t bytes) { rx_.count_remote(FI_REMOTE_READ, bytes); }

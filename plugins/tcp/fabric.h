@@ -38,8 +38,11 @@ namespace weft::tcp {
 // A socket with a complete request.
 class ConnectRequest final : public sdk::ConnectRequest {
  public:
-  ConnectRequest(sdk::PassiveCore &passive, sdk::UniqueFd socket, ByteOrder order)
-      : sdk::ConnectRequest(passive), socket(std::move(socket)), order(order) {}
+  ConnectRequest(sdk::PassiveCore &passive, sdk::UniqueFd socket, const ConnectHeader &header)
+      : sdk::ConnectRequest(passive),
+        socket(std::move(socket)),
+        order(header.order),
+        features(header.features) {}
 
   sdk::Address local() const override;
   sdk::Address peer() const override;
@@ -47,6 +50,7 @@ class ConnectRequest final : public sdk::ConnectRequest {
 
   sdk::UniqueFd socket;
   const ByteOrder order;
+  const uint8_t features;
 };
 
 class Domain;

@@ -65,7 +65,7 @@ bool PassiveEndpoint::takes_more(size_t unfinished) {
 
 void PassiveEndpoint::on_request(int fd, const ConnectReader &reader) {
   sdk::UniqueFd socket(fd);
-  auto request = std::make_unique<ConnectRequest>(*this, std::move(socket), reader.header().order);
+  auto request = std::make_unique<ConnectRequest>(*this, std::move(socket), reader.header());
   if (!report(std::move(request), text_of(reader.private_bytes())))
     fabric_.counters().accept_failures.add();
 }

@@ -16,6 +16,7 @@ namespace weft::tcp {
 PeerStream::PeerStream(UnconnectedEndpoint &ep, Peer &peer, int fd, const Terms &terms)
     : Stream(ep.domain()), ep_(ep), peer_(peer), terms_(terms) {
   socket_ = fd;
+  refuses_ = terms.refuses;
   order_ = terms.order;
   reader_.start(terms.kind, terms.order);
   last_used_ = engine_.rounds();
@@ -54,8 +55,7 @@ void PeerStream::watch() {
 void PeerStream::on_event(uint32_t events) {
   if (open_ && events & EPOLLOUT && want_out_) flush_output();
   if (open_ && starved_) return look_whether_it_can_end();
-  if (open_ && !stalled() && events & (EPOLLIN | EPOLLERR | EPOLLHUP | EPOLLRDHUP))
-    receive(events);
+  if (open_ && !stalled() && events & (EPOLLIN | EPOLLERR | EPOLLHUP | EPOLLRDHUP)) receive(events);
 }
 
 void PeerStream::on_flush() {
@@ -533,7 +533,7 @@ Verdict PeerStream::on_header(const FrameHeader &header, Target &target) {
     return refuse("asks for an answer after we began to close the idle connection");
   switch (header.op) {
     case Op::kMessage:
-      if (header.is_ack()) return take_ack();
+      if (header.is_answer()) return take_ack(header);
       [[fallthrough]];
     case Op::kTagged:
       return take_message(header, target);
@@ -556,7 +556,7 @@ Verdict PeerStream::on_header(const FrameHeader &header, Target &target) {
 void PeerStream::on_frame_end(const FrameHeader &header) {
   switch (header.op) {
     case Op::kMessage:
-      if (header.is_ack()) return end_ack();
+      if (header.is_answer()) return end_ack(header);
       [[fallthrough]];
     case Op::kTagged:
       end_message(header);
@@ -564,9 +564,9 @@ void PeerStream::on_frame_end(const FrameHeader &header) {
     case Op::kReadRequest:
       return;
     case Op::kReadResponse:
-      return end_response();
+      return end_response(header);
     case Op::kWrite:
-      end_write(header);
+      if (!end_write(header)) return;
       break;
     case Op::kReadyToSend:
       return end_announcement(header);  // acknowledged with its data
@@ -577,6 +577,14 @@ void PeerStream::on_frame_end(const FrameHeader &header) {
       break;
   }
   if (header.wants_ack()) queue_ack();
+}
+
+void PeerStream::write_refused() {
+  ep_.write_refused();
+}
+
+void PeerStream::on_mute() {
+  engine_.set_deadline(*this, sdk::now_ns() + ep_.settings().handshake_timeout_ns);
 }
 
 bool PeerStream::no_room_to_report() const {

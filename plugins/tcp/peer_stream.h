@@ -128,6 +128,9 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   void ended();
   void failed(int error, const char *doing);
   void rejected(Reject reject);
+  void write_refused();
+  void on_mute();
+  bool is_hidden() const { return true; }
   bool no_room_to_report() const;
   void written(const FrameHeader &header, bool counts);
   void was_read(uint64_t bytes);

@@ -12,8 +12,7 @@
 //        return take_write(header, target);  // checks the keys, and pins the regions
 //      }
 //      void on_frame_end(const FrameHeader &header) {
-//        end_write(header);
-//        if (header.wants_ack()) queue_ack();
+//        if (end_write(header) && header.wants_ack()) queue_ack();
 //      }
 //      void on_event(uint32_t events) override {
 //        if (events & EPOLLOUT) flush_output();
@@ -31,6 +30,9 @@
 //      void ended();                               // the peer closed the connection
 //      void failed(int error, const char *doing);  // the socket failed
 //      void rejected(Reject reject);               // the peer violated the protocol
+//      void write_refused();                       // one that had completed already
+//      void on_mute();                             // our half of the connection is closed
+//      bool is_hidden() const;                     // the application knows of no connection
 //      bool no_room_to_report() const;             // the completion queue is full
 //      void written(const FrameHeader &header, bool counts);
 //      sdk::MrPeer mr_peer() const;
@@ -175,35 +177,45 @@ class Stream {
 
   bool owes_too_much() const { return owed_ >= kMaxControlItems; }
   void queue_control(Operation &op) {
+    if (mute_) return upper().control_ops().give(&op);
     ++owed_;
     writer_.push_control(op);
     engine_.mark_dirty(upper());
   }
-  void queue_ack() {
+  void queue_ack(uint8_t op_data = kOpDataAck) {
     Operation *op = upper().control_ops().take();
     if (op == nullptr) return;  // no memory: the peer's operation never completes
     FrameHeader header;
-    header.op_data = kOpDataAck;
+    header.op_data = op_data;
     op->kind = Operation::kAck;
     op->set_header(header, order_);
     queue_control(*op);
   }
-  Verdict take_ack() {
+  Verdict take_ack(const FrameHeader &header) {
+    if (header.is_refusal() && !refuses_) return refuse(kNotAgreed);
+    if (header.op_data == kOpDataWriteRefused)
+      return told_writes_ == 0 ? refuse("refuses a write that was not sent") : Verdict::kAccept;
     return acks_.empty() ? refuse("acknowledges what was not sent") : Verdict::kAccept;
   }
-  void end_ack() {
-    upper().complete(*acks_.pop(), 0);
+  void end_ack(const FrameHeader &header) {
+    if (header.op_data == kOpDataWriteRefused) {
+      --told_writes_;
+      return upper().write_refused();
+    }
+    upper().complete(*acks_.pop(), header.is_refusal() ? FI_EACCES : 0);
     if (!held_.empty()) release_held();
   }
   Verdict take_response(const FrameHeader &header, Target &target) {
     if (reads_.empty()) return refuse("answers a read that was not asked for");
+    if (header.is_refusal()) return refuses_ ? Verdict::kAccept : refuse(kNotAgreed);
     if (reads_.first->length != header.payload_size)
       return refuse("answers a read with another length");
     target.fit({reads_.first->result, reads_.first->result_count}, header.payload_size);
     return Verdict::kAccept;
   }
-  void end_response() {
-    upper().complete(*reads_.pop(), take_landing_error());
+  void end_response(const FrameHeader &header) {
+    const int error = header.is_refusal() ? FI_EACCES : take_landing_error();
+    upper().complete(*reads_.pop(), error);
     if (!held_.empty()) release_held();
   }
 
@@ -217,7 +229,8 @@ class Stream {
   // ---- a peer's access to memory ----
 
   Verdict take_write(const FrameHeader &header, Target &target);
-  void end_write(const FrameHeader &header);
+  // False: it was refused, and is answered.
+  bool end_write(const FrameHeader &header);
   Verdict take_read(const FrameHeader &header);
   // Whether a frame in flight refers to the region.
   bool uses(const sdk::Mr &mr) const;
@@ -261,6 +274,7 @@ class Stream {
   int socket_ = -1;
   bool want_out_ = false;
   bool cq_stalled_ = false;  // the frame waits for room in the completion queue
+  bool refuses_ = false;     // agreed: who refuses an access answers it, and the stream goes on
   ByteOrder order_ = ByteOrder::kNative;
 
   Writer writer_;
@@ -299,12 +313,22 @@ class Stream {
     for (size_t i = 0; i < incoming_count_; ++i) --incoming_[i]->pins;
     incoming_count_ = 0;
   }
-  Verdict refuse_rma(const FrameHeader &header, const RmaVector &vector, sdk::MrReject reject);
+  void note_refusal(const FrameHeader &header, const RmaVector &vector, sdk::MrReject reject);
+  Verdict refuse_write(const FrameHeader &header, const RmaVector &vector, sdk::MrReject reject,
+                       Target &target);
+  Verdict refuse_read(const FrameHeader &header, const RmaVector &vector, sdk::MrReject reject,
+                      Operation &answer);
+  Verdict end_answers();
+  void queue_response(Operation &op);
 
+  static constexpr const char *kNotAgreed = "refuses an access in a way that was not agreed";
   static constexpr int kUnderWay = -1;
-  int landing_error_ = 0;                // of the current payload; or kUnderWay
-  bool lands_on_device_ = false;         // as the last payload did
-  bool is_broken_ = false;               // a device or medium has failed where a peer has written
+  int landing_error_ = 0;         // of the current payload; or kUnderWay
+  bool lands_on_device_ = false;  // as the last payload did
+  bool refused_ = false;          // the current write
+  bool mute_ = false;             // our half of the connection is closed
+  uint64_t told_writes_ = 0;      // writes that completed when they were sent, less those refused
+  bool is_broken_ = false;        // a device or medium has failed where a peer has written
   uint64_t burst_round_ = ~UINT64_C(0);  // engine round of the last send that went out at once
   uint64_t burst_bytes_ = 0;
   uint32_t burst_items_ = 0;
@@ -395,6 +419,7 @@ void Stream<Upper>::on_sent(Operation &op) {
       if (op.wait_ack) {
         acks_.push(op);
       } else {
+        told_writes_ += op.kind == Operation::kWrite;
         upper().complete(op, 0);
       }
       return;

@@ -13,16 +13,74 @@
 namespace weft::tcp {
 
 template <class Upper>
-Verdict Stream<Upper>::refuse_rma(const FrameHeader &header, const RmaVector &vector,
-                                  sdk::MrReject reject) {
+void Stream<Upper>::note_refusal(const FrameHeader &header, const RmaVector &vector,
+                                 sdk::MrReject reject) {
   domain_.fabric().counters().rma_rejected.add();
+  const bool waits = header.op != Op::kWrite || header.wants_ack();
   WEFT_WARN(upper().instance(), FI_LOG_EP_DATA,
-            "%s from %s of %llu bytes at %#llx, key %#llx: %s; the connection is closed, since the "
-            "protocol has no negative answer",
+            "%s from %s of %llu bytes at %#llx, key %#llx: %s; %s",
             header.op == Op::kWrite ? "write" : "read", upper().peer_name().c_str(),
             (unsigned long long)vector.length, (unsigned long long)vector.address,
-            (unsigned long long)vector.key, text_of(reject));
-  return Verdict::kReject;
+            (unsigned long long)vector.key, text_of(reject),
+            refuses_               ? "the peer gets an error"
+            : !upper().is_hidden() ? "the connection is closed"
+            : waits ? "the connection ends, since the peer's protocol has no negative answer"
+                    : "the peer is not told, since its protocol has no negative answer");
+}
+
+// Nothing of the payload is taken. Where applications see connections this one ends, as those of
+// devices do. Where they do not, the frames behind it must not be lost with it.
+template <class Upper>
+Verdict Stream<Upper>::refuse_write(const FrameHeader &header, const RmaVector &vector,
+                                    sdk::MrReject reject, Target &target) {
+  note_refusal(header, vector, reject);
+  if (!refuses_ && !upper().is_hidden()) return Verdict::kReject;
+  if (refuses_ && owes_too_much()) return refuse("reads none of the answers that it asked for");
+  if (!refuses_ && header.wants_ack())
+    if (const Verdict verdict = end_answers(); verdict != Verdict::kAccept) return verdict;
+  refused_ = true;
+  target = {};
+  target.discard = header.payload_size;
+  return Verdict::kAccept;
+}
+
+template <class Upper>
+Verdict Stream<Upper>::refuse_read(const FrameHeader &header, const RmaVector &vector,
+                                   sdk::MrReject reject, Operation &answer) {
+  note_refusal(header, vector, reject);
+  for (size_t i = 0; i < answer.pin_count; ++i) --answer.pins[i]->pins;
+  answer.pin_count = 0;
+  if (!refuses_) {
+    upper().control_ops().give(&answer);
+    return upper().is_hidden() ? end_answers() : Verdict::kReject;
+  }
+  FrameHeader refusal;
+  refusal.op = Op::kReadResponse;
+  refusal.op_data = kOpDataRefused;
+  answer.set_header(refusal, order_);
+  queue_response(answer);
+  return Verdict::kAccept;
+}
+
+// The peer waits for an answer that must not come, in a protocol without another one. So our half of
+// the connection ends: that fails its operation. What it sends until it knows takes effect.
+template <class Upper>
+Verdict Stream<Upper>::end_answers() {
+  if (mute_) return Verdict::kAccept;
+  flush_output();
+  if (!upper().open() || !writer_.empty()) return Verdict::kReject;
+  ::shutdown(socket_, SHUT_WR);
+  mute_ = true;
+  upper().on_mute();
+  return Verdict::kAccept;
+}
+
+template <class Upper>
+void Stream<Upper>::queue_response(Operation &op) {
+  op.next_response = nullptr;
+  (first_response_ != nullptr ? last_response_->next_response : first_response_) = &op;
+  last_response_ = &op;
+  queue_control(op);
 }
 
 template <class Upper>
@@ -38,7 +96,7 @@ Verdict Stream<Upper>::take_write(const FrameHeader &header, Target &target) {
                                                   1, upper().mr_peer());
     if (access.mr == nullptr) {
       unpin_incoming();
-      return refuse_rma(header, v, access.reject);
+      return refuse_write(header, v, access.reject, target);
     }
     ++access.mr->pins;
     incoming_[incoming_count_++] = access.mr;
@@ -48,8 +106,12 @@ Verdict Stream<Upper>::take_write(const FrameHeader &header, Target &target) {
 }
 
 template <class Upper>
-void Stream<Upper>::end_write(const FrameHeader &header) {
-  // There is no negative answer: the stream ends.
+bool Stream<Upper>::end_write(const FrameHeader &header) {
+  if (std::exchange(refused_, false)) {
+    if (refuses_) queue_ack(header.wants_ack() ? kOpDataRefused : kOpDataWriteRefused);
+    return false;
+  }
+  // There is no answer for this: the stream ends.
   if (take_landing_error() != 0) is_broken_ = true;
   bool counts = true;
   if (header.flags & kFlagCommit) {
@@ -67,10 +129,12 @@ void Stream<Upper>::end_write(const FrameHeader &header) {
   }
   unpin_incoming();
   upper().written(header, counts);
+  return true;
 }
 
 template <class Upper>
 Verdict Stream<Upper>::take_read(const FrameHeader &header) {
+  if (mute_) return Verdict::kAccept;
   Operation *op = owes_too_much() ? nullptr : upper().control_ops().take();
   if (op == nullptr) return refuse("reads none of the answers that it asked for");
   FrameHeader response;
@@ -84,11 +148,7 @@ Verdict Stream<Upper>::take_read(const FrameHeader &header) {
     iovec iov;
     const auto access = domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_READ, &iov,
                                                   1, upper().mr_peer());
-    if (access.mr == nullptr) {
-      for (size_t k = 0; k < op->pin_count; ++k) --op->pins[k]->pins;
-      upper().control_ops().give(op);
-      return refuse_rma(header, v, access.reject);
-    }
+    if (access.mr == nullptr) return refuse_read(header, v, access.reject, *op);
     ++access.mr->pins;
     op->pins[op->pin_count++] = access.mr;
     if (access.count != 0) op->add(iov.iov_base, iov.iov_len);
@@ -99,10 +159,7 @@ Verdict Stream<Upper>::take_read(const FrameHeader &header) {
     counts &= op->pins[i]->holder() == 0;
   }
   if (counts) upper().was_read(response.payload_size);
-  op->next_response = nullptr;
-  (first_response_ != nullptr ? last_response_->next_response : first_response_) = op;
-  last_response_ = op;
-  queue_control(*op);
+  queue_response(*op);
   return Verdict::kAccept;
 }
 

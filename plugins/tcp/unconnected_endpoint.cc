@@ -97,7 +97,7 @@ Counters &UnconnectedEndpoint::counters() {
 }
 
 RdmHello UnconnectedEndpoint::hello(uint16_t port) const {
-  return {.features = kSaysWhenFull | kAnnouncesAny, .port = port, .process = process_};
+  return {.features = kSaysWhenFull | kAnnouncesAny | kRefuses, .port = port, .process = process_};
 }
 
 int UnconnectedEndpoint::setname(void *addr, size_t len) {
@@ -367,6 +367,11 @@ void UnconnectedEndpoint::finish(RdmOperation &op, int error) {
   }
   if (op.report) note_end();
   tx_ops_.give(&op);
+}
+
+// It had completed, so it has no context any more.
+void UnconnectedEndpoint::write_refused() {
+  tx().finish({.context = c()->fid.context, .flags = FI_WRITE | FI_RMA, .err = FI_EACCES});
 }
 
 // ---- receiving ----

@@ -341,6 +341,93 @@ TEST_P(RdmRmaRefused, OnlyTheInitiatorGetsTheError) {
   static_cast<void>(third);
 }
 
+// An access that the target refuses has an error at its initiator, even if it had completed: then the
+// error has the endpoint's context. Nothing behind it is lost. A device ends the connection, and what
+// was lost with it has errors, too.
+struct Refused {
+  const char *name;
+  uint64_t caps, counts;
+  ssize_t (*start)(Exposed &e, std::vector<uint8_t> &local, uint64_t key);
+};
+const Refused kRefused[] = {
+    {"fi_write", FI_RMA, FI_WRITE,
+     [](Exposed &e, std::vector<uint8_t> &local, uint64_t key) {
+       return fi_write(e.net[0].ep, local.data(), 8, nullptr, e.net.at(0, 1), e.at(), key, &local);
+     }},
+    {"a long fi_write", FI_RMA, FI_WRITE,
+     [](Exposed &e, std::vector<uint8_t> &local, uint64_t key) {
+       return fi_write(e.net[0].ep, local.data(), local.size(), nullptr, e.net.at(0, 1), e.at(),
+                       key, &local);
+     }},
+    {"fi_inject_write", FI_RMA, FI_WRITE,
+     [](Exposed &e, std::vector<uint8_t> &local, uint64_t key) {
+       return fi_inject_write(e.net[0].ep, local.data(), 8, e.net.at(0, 1), e.at(), key);
+     }},
+    {"fi_read", FI_RMA, FI_READ,
+     [](Exposed &e, std::vector<uint8_t> &local, uint64_t key) {
+       return fi_read(e.net[0].ep, local.data(), local.size(), nullptr, e.net.at(0, 1), e.at(), key,
+                      &local);
+     }},
+    {"fi_atomic", FI_ATOMIC, FI_WRITE,
+     [](Exposed &e, std::vector<uint8_t> &local, uint64_t key) {
+       return fi_atomic(e.net[0].ep, local.data(), 1, nullptr, e.net.at(0, 1), e.at(), key,
+                        FI_UINT64, FI_SUM, &local);
+     }},
+};
+
+TEST(RdmRma, NothingBehindARefusedAccessIsLost) {
+  RDM_NEEDS(FI_RMA);
+  covers("errors of RMA");
+  for (const Refused &refused : kRefused) {
+    for (const uint64_t level : {uint64_t(0), uint64_t(FI_DELIVERY_COMPLETE)}) {
+      SCOPED_TRACE(::testing::Message() << refused.name << ", level " << level);
+      Options options = with_rma(refused.caps);
+      options.tx_op_flags = level;
+      if (!find_info(options)) continue;
+      std::vector<uint8_t> local = pattern(50'000, 1), out = pattern(100, 2), in(100);
+      fid_cntr *counter = nullptr;
+      Exposed e(60'000, options, FI_REMOTE_READ | FI_REMOTE_WRITE, [&](Node &node) {
+        if (counter == nullptr) counter = node.count(refused.counts);
+      });
+      e.net.exchange(0, 1);
+      must(fi_trecv(e.net[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 9, 0, &in));
+      e.net.post([&] { return refused.start(e, local, e.key() + 12345); });
+      e.net.post([&] {
+        return fi_tsend(e.net[0].ep, out.data(), out.size(), nullptr, e.net.at(0, 1), 9, &out);
+      });
+      std::optional<Completion> error, sent;
+      EXPECT_TRUE(e.net.until([&] {
+        while (const auto done = poll(e.net[0].tx_cq)) {
+          if (done->context == &out) {
+            sent = done;
+          } else if (done->err != 0) {
+            EXPECT_FALSE(error.has_value()) << "told twice";
+            error = done;
+          }
+        }
+        return error && sent;
+      })) << (error ? "no end of the message" : "no error");
+      ASSERT_TRUE(error && sent);
+      EXPECT_NE(error->flags & refused.counts, 0u);
+      EXPECT_NE(error->context, nullptr);
+      if (error->context != &local) {
+        EXPECT_EQ(error->context, &e.net[0]) << "the endpoint's";
+      }
+      EXPECT_EQ(fi_cntr_readerr(counter), 1u);
+      if (!is_of_a_device(FI_EP_RDM)) {
+        EXPECT_EQ(sent->err, 0);
+      }
+      if (sent->err == 0) {
+        EXPECT_EQ(e.net.wait(e.net[1].rx_cq).err, 0);
+        EXPECT_EQ(in, out);
+      }
+      EXPECT_TRUE(
+          std::all_of(e.window.begin(), e.window.end(), [](uint8_t b) { return b == 0xee; }));
+      if (!is_of_a_device(FI_EP_RDM)) e.net.exchange(0, 1);
+    }
+  }
+}
+
 TEST(RdmRma, AClosedRegionIsRefused) {
   RDM_NEEDS(FI_RMA);
   covers("errors of RMA");

@@ -42,7 +42,7 @@ namespace weft::rxm {
 class Connection;
 
 // Identifies an operation at the carrier. The carrier returns it when the operation has ended.
-struct Token {
+struct alignas(uint64_t) Token {
   enum class Kind : uint8_t { kOp, kSegment, kControl, kMessage };
   Kind kind = Kind::kOp;
 };

@@ -46,10 +46,11 @@ void Stranger::accept(Input &in) {
   const uint8_t how = in.u8();
   if ((how & 3) == 3) return hang_up();
   std::array<uint8_t, kMaxConnectSize> bytes;
-  const RdmHello hello{.version = uint8_t(how & 4 ? 0 : 0x81),
-                       .features = uint8_t(how & 0x10 ? kSaysWhenFull : 0),
-                       .port = kPort,
-                       .process = uint32_t(how >> 4)};
+  const RdmHello hello{
+      .version = uint8_t(how & 4 ? 0 : 0x81),
+      .features = uint8_t((how & 0x10 ? kSaysWhenFull : 0) | (how & 0x20 ? kRefusesToo : 0)),
+      .port = kPort,
+      .process = uint32_t(how >> 4)};
   const size_t n = encode_connect((how & 3) == 2 ? ConnectType::kReject : ConnectType::kAccept,
                                   encode_hello(hello), bytes);
   out_.assign(bytes.begin(), bytes.begin() + ptrdiff_t(how & 8 ? n / 2 : n));
@@ -68,7 +69,7 @@ void Stranger::frame(Input &in, EndpointKind kind, const Known &known) {
   switch (h.op) {
     case Op::kMessage:
       if (how & 4) {
-        h.op_data = kOpDataAck;
+        h.op_data = uint8_t(kOpDataAck + (how >> 3) % 3);  // or a refusal
         h.flags = 0;
         payload = 0;
       }

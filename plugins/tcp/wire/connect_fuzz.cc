@@ -57,7 +57,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                         stream.begin() + kConnectHeaderSize));
 
   std::array<uint8_t, kMaxConnectSize> again;
-  const size_t n = encode_connect(header->type, reader.private_bytes(), again, header->order);
+  const size_t n =
+      encode_connect(header->type, reader.private_bytes(), again, header->order, header->features);
   FUZZ_CHECK(n == whole);
   const auto second = parse_connect_header({again.data(), n}, role);
   FUZZ_CHECK(second && *second == *header);

@@ -8,7 +8,9 @@ namespace weft::tcp {
 
 namespace {
 
-constexpr size_t kTypeAt = 1, kPrivateSizeAt = 2, kProbeAt = 24;
+constexpr size_t kTypeAt = 1, kPrivateSizeAt = 2, kMarkAt = 16, kFeaturesAt = 20, kProbeAt = 24;
+// Says that a byte of features follows.
+constexpr std::array<uint8_t, kFeaturesAt - kMarkAt> kMark = {'w', 'e', 'f', 't'};
 
 }  // namespace
 
@@ -47,11 +49,14 @@ tl::expected<ConnectHeader, ConnectRefusal> parse_connect_header(std::span<const
       detail::load<uint64_t>(bytes.data() + kProbeAt, false) != 1) {
     header.order = ByteOrder::kNetwork;
   }
+  if (std::equal(kMark.begin(), kMark.end(), bytes.begin() + kMarkAt))
+    header.features = bytes[kFeaturesAt];
   return header;
 }
 
 size_t encode_connect(ConnectType type, std::span<const uint8_t> private_data,
-                      std::span<uint8_t, kMaxConnectSize> out, ByteOrder order) noexcept {
+                      std::span<uint8_t, kMaxConnectSize> out, ByteOrder order,
+                      uint8_t features) noexcept {
   if (private_data.size() > kMaxPrivateSize) return 0;
   std::fill_n(out.begin(), kConnectHeaderSize, uint8_t{0});
   out[0] = kConnectVersion;
@@ -60,6 +65,10 @@ size_t encode_connect(ConnectType type, std::span<const uint8_t> private_data,
   out[kPrivateSizeAt + 1] = static_cast<uint8_t>(private_data.size());
   if (type != ConnectType::kReject) {
     detail::store(out.data() + kProbeAt, uint64_t{1}, order == ByteOrder::kNetwork);
+  }
+  if (features != 0) {
+    std::copy(kMark.begin(), kMark.end(), out.begin() + kMarkAt);
+    out[kFeaturesAt] = features;
   }
   std::copy(private_data.begin(), private_data.end(), out.begin() + kConnectHeaderSize);
   return kConnectHeaderSize + private_data.size();

@@ -52,11 +52,20 @@ enum class ConnectRefusal : uint8_t {
 
 const char *text(ConnectRefusal refusal) noexcept;
 
+// Features of connected endpoints of weft, in bytes that all others leave 0 and do not look at: in a
+// request, and in the accept. Two bits, so that an echo is no agreement. The endpoints answer what
+// they refuse (kOpDataRefused, frame.h).
+inline constexpr uint8_t kConnectRefuses = 0x01, kConnectRefusesToo = 0x02;
+constexpr uint8_t connect_features_of_answer(uint8_t requested) {
+  return requested == kConnectRefuses ? kConnectRefusesToo : uint8_t{0};
+}
+
 struct ConnectHeader {
   ConnectType type = ConnectType::kRequest;
   // Of the data frames in both directions; means nothing in a reject.
   ByteOrder order = ByteOrder::kNative;
   uint16_t private_size = 0;  // 0..256
+  uint8_t features = 0;
   bool operator==(const ConnectHeader &) const = default;
 };
 
@@ -76,8 +85,8 @@ inline std::string_view text_of(std::span<const uint8_t> bytes) {
 // kMaxPrivateSize bytes of private data. Tests pass kNetwork to act as a peer of the other byte
 // order.
 size_t encode_connect(ConnectType type, std::span<const uint8_t> private_data,
-                      std::span<uint8_t, kMaxConnectSize> out,
-                      ByteOrder order = ByteOrder::kNative) noexcept;
+                      std::span<uint8_t, kMaxConnectSize> out, ByteOrder order = ByteOrder::kNative,
+                      uint8_t features = 0) noexcept;
 
 // Collects one connection message from a stream, in any pieces, and takes no byte beyond it.
 class ConnectReader {

@@ -40,6 +40,13 @@ constexpr bool data_in_extension(Op op, uint16_t flags) {
   return op != Op::kRendezvousData && (flags & kFlagRemoteData) != 0;
 }
 
+// Of ops whose op_data is no rendezvous context.
+constexpr bool is_known(Op op, uint8_t op_data) {
+  if (op == Op::kReadResponse) return op_data == 0 || op_data == kOpDataRefused;
+  return op_data == 0 ||
+         (op == Op::kMessage && op_data >= kOpDataAck && op_data <= kOpDataWriteRefused);
+}
+
 }  // namespace
 
 const char *text(Reject reject) noexcept {
@@ -108,13 +115,13 @@ std::optional<Reject> parse_any_header(std::span<const uint8_t> bytes, ByteOrder
                               (header.flags & kFlagTagged) != 0;
   uint16_t known_flags = rule.flags;
   if (tagged_message) known_flags |= kFlagTagged;
-  if (header.is_ack()) known_flags = 0;
+  if (header.is_answer()) known_flags = 0;
   if ((header.flags & ~known_flags) != 0) return Reject::kFlags;
 
   if (rule.context) {
     const bool names_none = header.op_data == kAnnounceAll || header.op_data == kAnnounceNoMore;
     if (names_none && header.op != Op::kClearToSend) return Reject::kOpData;
-  } else if (header.op_data != 0 && !header.is_ack()) {
+  } else if (!is_known(header.op, header.op_data)) {
     return Reject::kOpData;
   }
 
@@ -129,7 +136,7 @@ std::optional<Reject> parse_any_header(std::span<const uint8_t> bytes, ByteOrder
   }
   if (header.size < header_size) return Reject::kFrameSize;
   header.payload_size = header.size - header_size;
-  if (header.payload_size != 0 && (!rule.payload || header.is_ack()))
+  if (header.payload_size != 0 && (!rule.payload || header.is_answer() || header.is_refusal()))
     return Reject::kUnexpectedPayload;
 
   const uint8_t *at = bytes.data() + kMinHeaderSize;

@@ -51,7 +51,11 @@ inline constexpr uint16_t kFlagCommit = 0x0008;      // acknowledge when it is p
 inline constexpr uint16_t kFlagMatch = 0x0010, kFlagUntagged = 0x0020;
 inline constexpr uint16_t kFlagTagged = 0x0080;  // EndpointKind::kMsgTagged only: op 0 has a tag
 
-inline constexpr uint8_t kOpDataAck = 2;        // op_data that makes a message an acknowledgement
+// Values of op_data that make a message an answer. kOpDataAck: the oldest frame that waits for an
+// acknowledgement has taken effect. The others are said by weft endpoints only (kRefuses), of accesses
+// to memory that the target does not permit: that frame was refused; or a write was that waits for
+// nothing. A read response with kOpDataRefused and no payload refuses the oldest read.
+inline constexpr uint8_t kOpDataAck = 2, kOpDataRefused = 3, kOpDataWriteRefused = 4;
 inline constexpr uint8_t kMaxRendezvous = 254;  // contexts of ops 5 to 7 are 1..254
 // Contexts of kClearToSend that name no message, between weft endpoints (kSaysWhenFull).
 // kAnnounceAll: announce long messages, as at the beginning. kAnnounceNoMore: there is room for
@@ -131,6 +135,10 @@ struct FrameHeader {
   FrameHeader() {}  // NOLINT(modernize-use-equals-default)
 
   bool is_ack() const { return op == Op::kMessage && op_data == kOpDataAck; }
+  bool is_answer() const { return op == Op::kMessage && op_data != 0; }
+  bool is_refusal() const {
+    return op_data > kOpDataAck && (is_answer() || op == Op::kReadResponse);
+  }
   bool has_data() const { return (flags & kFlagRemoteData) != 0; }
   bool wants_ack() const { return (flags & (kFlagDelivery | kFlagCommit)) != 0; }
   uint64_t rma_length() const {  // sum over the vectors; parse_header() has checked that it fits

@@ -49,7 +49,8 @@ EndpointKind kind_of_answer(uint8_t answered) noexcept {
 
 uint8_t features_of_answer(uint8_t requested) noexcept {
   return uint8_t((requested & kSaysWhenFull ? kSaysWhenFullToo : 0) |
-                 (requested & kAnnouncesAny ? kAnnouncesAnyToo : 0));
+                 (requested & kAnnouncesAny ? kAnnouncesAnyToo : 0) |
+                 (requested & kRefuses ? kRefusesToo : 0));
 }
 
 Terms terms_of(ByteOrder order, uint8_t answered, uint8_t features) noexcept {
@@ -58,7 +59,7 @@ Terms terms_of(ByteOrder order, uint8_t answered, uint8_t features) noexcept {
     return kind == EndpointKind::kRdm1 && (features & (asked | answer)) == answer;
   };
   return {order, kind, agreed(kSaysWhenFull, kSaysWhenFullToo),
-          agreed(kAnnouncesAny, kAnnouncesAnyToo)};
+          agreed(kAnnouncesAny, kAnnouncesAnyToo), agreed(kRefuses, kRefusesToo)};
 }
 
 }  // namespace weft::tcp

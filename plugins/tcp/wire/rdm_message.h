@@ -42,6 +42,8 @@ inline constexpr uint8_t kCannotBeCalled = 0x01;  // feature: "do not connect to
 inline constexpr uint8_t kSaysWhenFull = 0x80, kSaysWhenFullToo = 0x40;
 // The same for announcements with kFlagMatch and kFlagUntagged.
 inline constexpr uint8_t kAnnouncesAny = 0x20, kAnnouncesAnyToo = 0x10;
+// The same for answers that refuse an access to memory (kOpDataRefused).
+inline constexpr uint8_t kRefuses = 0x08, kRefusesToo = 0x04;
 
 // RdmHello::process of an endpoint of weft: the process, in bits that no process id of Linux exceeds,
 // and above it the place of a context of a scalable endpoint, whose first context has a port that is
@@ -83,6 +85,7 @@ struct Terms {
   EndpointKind kind = EndpointKind::kRdm0;
   bool says_when_full = false;  // agreed: see kSaysWhenFull
   bool announces_any = false;   // the same: see kAnnouncesAny
+  bool refuses = false;         // the same: see kRefuses
 };
 // The features of the answer to a request with these.
 uint8_t features_of_answer(uint8_t requested) noexcept;

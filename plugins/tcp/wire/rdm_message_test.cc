@@ -74,12 +74,15 @@ TEST(RdmMessage, FeaturesAreAgreedOneByOne) {
     const Terms terms = terms_of(ByteOrder::kNative, 0x81, answer);
     EXPECT_EQ(terms.says_when_full, (asked & kSaysWhenFull) != 0) << asked;
     EXPECT_EQ(terms.announces_any, (asked & kAnnouncesAny) != 0) << asked;
+    EXPECT_EQ(terms.refuses, (asked & kRefuses) != 0) << asked;
     // Who echoes what it does not know has agreed to nothing.
     const Terms echoed = terms_of(ByteOrder::kNative, 0x81, uint8_t(asked));
     EXPECT_FALSE(echoed.says_when_full && asked & kSaysWhenFull);
     EXPECT_FALSE(echoed.announces_any && asked & kAnnouncesAny);
+    EXPECT_FALSE(echoed.refuses && asked & kRefuses);
     const Terms old = terms_of(ByteOrder::kNative, 0x01, answer);
     EXPECT_FALSE(old.says_when_full || old.announces_any) << "protocol 0 has no announcements";
+    EXPECT_FALSE(old.refuses);
   }
 }
 

@@ -125,7 +125,7 @@ inline Frame random_frame(Random &random, EndpointKind kind, size_t max_payload)
   switch (header.op) {
     case Op::kMessage:
       if (random.one_in(4)) {
-        header.op_data = kOpDataAck;
+        header.op_data = uint8_t(kOpDataAck + random.below(3));  // or a refusal
         payload = 0;
         break;
       }

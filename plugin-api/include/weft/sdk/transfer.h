@@ -56,7 +56,7 @@ class TransferOps : public ReceiveOps<E> {
   }
   ssize_t sendmsg(const struct fi_msg *msg, uint64_t flags) { return send_msg(msg, flags); }
   ssize_t inject(const void *buf, size_t len, fi_addr_t dest) {
-    return one(false, buf, len, nullptr, dest, 0, 0, inject_flags(FI_SEND), nullptr);
+    return one(false, buf, len, nullptr, dest, 0, 0, inject_flags(FI_SEND), own_context());
   }
   ssize_t senddata(const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest,
                    void *context) {
@@ -64,7 +64,8 @@ class TransferOps : public ReceiveOps<E> {
                context);
   }
   ssize_t injectdata(const void *buf, size_t len, uint64_t data, fi_addr_t dest) {
-    return one(false, buf, len, nullptr, dest, 0, data, inject_flags(FI_SEND) | FI_REMOTE_CQ_DATA, nullptr);
+    return one(false, buf, len, nullptr, dest, 0, data, inject_flags(FI_SEND) | FI_REMOTE_CQ_DATA,
+               own_context());
   }
 
   // ---- fi_ops_tagged ----
@@ -78,7 +79,7 @@ class TransferOps : public ReceiveOps<E> {
   }
   ssize_t tsendmsg(const struct fi_msg_tagged *msg, uint64_t flags) { return send_msg(msg, flags); }
   ssize_t tinject(const void *buf, size_t len, fi_addr_t dest, uint64_t tag) {
-    return one(true, buf, len, nullptr, dest, tag, 0, inject_flags(FI_SEND), nullptr);
+    return one(true, buf, len, nullptr, dest, tag, 0, inject_flags(FI_SEND), own_context());
   }
   ssize_t tsenddata(const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest,
                     uint64_t tag, void *context) {
@@ -86,7 +87,8 @@ class TransferOps : public ReceiveOps<E> {
                context);
   }
   ssize_t tinjectdata(const void *buf, size_t len, uint64_t data, fi_addr_t dest, uint64_t tag) {
-    return one(true, buf, len, nullptr, dest, tag, data, inject_flags(FI_SEND) | FI_REMOTE_CQ_DATA, nullptr);
+    return one(true, buf, len, nullptr, dest, tag, data, inject_flags(FI_SEND) | FI_REMOTE_CQ_DATA,
+               own_context());
   }
 
   // ---- fi_ops_rma ----
@@ -113,7 +115,8 @@ class TransferOps : public ReceiveOps<E> {
     return rma_msg(true, msg, flags);
   }
   ssize_t inject_write(const void *buf, size_t len, fi_addr_t dest, uint64_t addr, uint64_t key) {
-    return rma_one(true, buf, len, nullptr, dest, addr, key, 0, inject_flags(FI_WRITE), nullptr);
+    return rma_one(true, buf, len, nullptr, dest, addr, key, 0, inject_flags(FI_WRITE),
+                   own_context());
   }
   ssize_t writedata(const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest,
                     uint64_t addr, uint64_t key, void *context) {
@@ -122,8 +125,8 @@ class TransferOps : public ReceiveOps<E> {
   }
   ssize_t inject_writedata(const void *buf, size_t len, uint64_t data, fi_addr_t dest,
                            uint64_t addr, uint64_t key) {
-    return rma_one(true, buf, len, nullptr, dest, addr, key, data, inject_flags(FI_WRITE) | FI_REMOTE_CQ_DATA,
-                   nullptr);
+    return rma_one(true, buf, len, nullptr, dest, addr, key, data,
+                   inject_flags(FI_WRITE) | FI_REMOTE_CQ_DATA, own_context());
   }
 
   // ---- fi_ops_atomic ----
@@ -150,8 +153,8 @@ class TransferOps : public ReceiveOps<E> {
   ssize_t inject_atomic(const void *buf, size_t count, fi_addr_t dest, uint64_t addr, uint64_t key,
                         enum fi_datatype datatype, enum fi_op op) {
     const Simple s(buf, nullptr, nullptr, count, addr, key);
-    return start_now(
-        s.request(AtomicKind::kWrite, dest, raw(datatype), raw(op), inject_flags(FI_WRITE), nullptr));
+    return start_now(s.request(AtomicKind::kWrite, dest, raw(datatype), raw(op),
+                               inject_flags(FI_WRITE), own_context()));
   }
   ssize_t fetch_atomic(const void *buf, size_t count, void *desc, void *result, void *result_desc,
                        fi_addr_t dest, uint64_t addr, uint64_t key, enum fi_datatype datatype,
@@ -283,6 +286,13 @@ class TransferOps : public ReceiveOps<E> {
     return kInjectCall | (level != 0 && self().heeds_level(direction) ? level : 0);
   }
 
+  // What an error of such a call tells: the endpoint's own context.
+  void *own_context() {
+    if constexpr (requires(E & e) { e.c()->fid.context; })
+      return self().c()->fid.context;
+    else
+      return nullptr;
+  }
   // A call with flags that names no level has the endpoint's, too.
   uint64_t with_level(uint64_t flags) {
     return flags & kLevelFlags ? flags : flags | (self().tx_flags() & kLevelFlags);
