@@ -183,9 +183,9 @@ void Endpoint::on_remote_write(Connection *from, uint64_t length, uint64_t data)
                       from != nullptr ? core_->source_of(*from) : sdk::Matcher::kUnknownSource);
 }
 
-// It had completed, so it has no context any more.
-void Endpoint::on_write_refused() {
-  tx().finish({.context = c()->fid.context, .flags = FI_WRITE | FI_RMA, .err = FI_EACCES});
+// It has no context any more: as with injected ones, the endpoint's is told.
+void Endpoint::on_lost(uint64_t flags, int err) {
+  tx().finish({.context = c()->fid.context, .flags = flags, .err = err});
 }
 
 }  // namespace weft::rxm

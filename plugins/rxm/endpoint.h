@@ -75,7 +75,7 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
   // Lower::Upper
   uint64_t endpoint_number() override { return number(); }
   void on_remote_write(Connection *from, uint64_t length, uint64_t data) override;
-  void on_write_refused() override;
+  void on_lost(uint64_t flags, int err) override;
 
   const size_t inject_room_;  // bytes that fit into an injected packet
   // While the core is there.

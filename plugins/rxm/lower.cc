@@ -438,8 +438,8 @@ void Lower::read_failure() {
     return;
   }
   if (Link::is_mark(entry.op_context)) {
-    if (entry.flags & FI_WRITE && entry.err == FI_EACCES) upper_.on_write_refused();
-    return;
+    const uint64_t kind = entry.flags & FI_WRITE ? FI_WRITE | FI_RMA : FI_SEND | FI_MSG;
+    return upper_.on_lost(kind, entry.err != 0 ? entry.err : FI_EIO);
   }
   if (Token *token = token_at(entry.op_context))
     core_->on_sent(*token, entry.err != 0 ? entry.err : FI_EIO);

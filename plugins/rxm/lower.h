@@ -88,8 +88,8 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
     virtual uint64_t endpoint_number() = 0;
     // A peer wrote with remote data. `from`: null if unknown.
     virtual void on_remote_write(Connection *from, uint64_t length, uint64_t data) = 0;
-    // A peer has refused a write that had completed.
-    virtual void on_write_refused() = 0;
+    // An operation (FI_WRITE, FI_SEND) that had completed did not take effect, or may not have.
+    virtual void on_lost(uint64_t flags, int err) = 0;
 
    protected:
     ~Upper() = default;

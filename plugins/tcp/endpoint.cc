@@ -150,9 +150,10 @@ void Endpoint::complete(Operation &op, int error) {
   tx_ops_.give(&op);
 }
 
-// A write that had completed: it has no context any more (fi_cq.3, as of injected ones).
-void Endpoint::write_refused() {
-  tx_.finish({.context = c()->fid.context, .flags = FI_WRITE | FI_RMA, .err = FI_EACCES});
+// An operation that had completed has no context any more: as with injected ones, the endpoint's is
+// told.
+void Endpoint::lost(uint64_t flags, int error) {
+  tx_.finish({.context = c()->fid.context, .flags = flags, .err = error});
 }
 
 // ---- input ----

@@ -122,7 +122,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void ended() { disconnect(FI_ECONNABORTED, true); }
   void failed(int error, const char *doing);
   void rejected(Reject reject);
-  void write_refused();
+  void lost(uint64_t flags, int error);
   void on_mute() {}
   bool is_hidden() const { return source_.has_value(); }  // beneath a layer
   bool no_room_to_report() const { return rx_.is_full(); }

@@ -48,7 +48,7 @@ inline constexpr sdk::OrderRules kNativeOrder = {
 
 // An operation in flight: queued, or sent and waiting for the peer's answer.
 struct Operation : SendItem {
-  enum Kind : uint8_t { kSend, kWrite, kRead, kAck, kResponse, kClear };
+  enum Kind : uint8_t { kSend, kWrite, kRead, kAck, kResponse, kClear, kTrace };
   Kind kind = kSend;
   bool report = false;  // a completion is wanted
   bool wait_ack = false;
@@ -58,10 +58,13 @@ struct Operation : SendItem {
   uint64_t flags = 0;  // of the completion
   uint64_t length = 0;
   void *context = nullptr;
-  char *copied = nullptr;         // an injected payload that did not fit behind its header
-  iovec result[sdk::kIovLimit];   // kRead: where the response goes
-  sdk::Mr *pins[kMaxRmaVectors];  // kResponse: regions that it sends from
-  Operation *next_response = nullptr;
+  char *copied = nullptr;              // an injected payload that did not fit behind its header
+  iovec result[sdk::kIovLimit];        // kRead: where the response goes
+  sdk::Mr *pins[kMaxRmaVectors];       // kResponse: regions that it sends from
+  Operation *next_response = nullptr;  // kResponse
+  // kWrite: tells, after this write has completed, whether the peer took it (Stream::trace()).
+  Operation *trace = nullptr;
+  uint32_t behind = 0;  // of accesses: messages that have completed since (Stream::note_access())
 
   bool is_control() const { return kind >= kAck; }
   bool waits() const { return wait_ack || rendezvous || kind == kRead; }

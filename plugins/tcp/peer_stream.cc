@@ -579,8 +579,8 @@ void PeerStream::on_frame_end(const FrameHeader &header) {
   if (header.wants_ack()) queue_ack();
 }
 
-void PeerStream::write_refused() {
-  ep_.write_refused();
+void PeerStream::lost(uint64_t flags, int error) {
+  ep_.lost(flags, error);
 }
 
 void PeerStream::on_mute() {

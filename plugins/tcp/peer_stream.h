@@ -128,7 +128,7 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   void ended();
   void failed(int error, const char *doing);
   void rejected(Reject reject);
-  void write_refused();
+  void lost(uint64_t flags, int error);
   void on_mute();
   bool is_hidden() const { return true; }
   bool no_room_to_report() const;

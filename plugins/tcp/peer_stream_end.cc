@@ -17,8 +17,8 @@
 namespace weft::tcp {
 
 bool PeerStream::is_idle() const {
-  if (leaving_ || !writer_.empty() || !held_.empty() || answers_outstanding() || !reader_.idle() ||
-      unanswered_ != nullptr || free_numbers_.size() != announced_.size())
+  if (leaving_ || !writer_.empty() || !held_.empty() || answers_outstanding() || !acks_.empty() ||
+      !reader_.idle() || unanswered_ != nullptr || free_numbers_.size() != announced_.size())
     return false;
   if (std::ranges::any_of(expected_, [](const Expected &e) { return e.used; })) return false;
   char byte;

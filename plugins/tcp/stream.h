@@ -30,7 +30,7 @@
 //      void ended();                               // the peer closed the connection
 //      void failed(int error, const char *doing);  // the socket failed
 //      void rejected(Reject reject);               // the peer violated the protocol
-//      void write_refused();                       // one that had completed already
+//      void lost(uint64_t flags, int error);       // an operation that had completed already
 //      void on_mute();                             // our half of the connection is closed
 //      bool is_hidden() const;                     // the application knows of no connection
 //      bool no_room_to_report() const;             // the completion queue is full
@@ -135,6 +135,7 @@ class Stream {
   }
   void submit(Operation &op) {
     if (op.waits()) ++awaiting_;
+    if (op.kind == Operation::kWrite && !refuses_ && !op.wait_ack && upper().is_hidden()) trace(op);
     writer_.push(op);
   }
   void release_held() {
@@ -165,6 +166,7 @@ class Stream {
       if (op.is_control()) {
         on_sent(op);
       } else {
+        forget_trace(op);
         take(op);
       }
     });
@@ -200,9 +202,12 @@ class Stream {
   void end_ack(const FrameHeader &header) {
     if (header.op_data == kOpDataWriteRefused) {
       --told_writes_;
-      return upper().write_refused();
+      return upper().lost(FI_WRITE | FI_RMA, FI_EACCES);
     }
-    upper().complete(*acks_.pop(), header.is_refusal() ? FI_EACCES : 0);
+    Operation &op = *acks_.pop();
+    if (last_access_ == &op) last_access_ = nullptr;
+    if (op.kind == Operation::kTrace) return upper().control_ops().give(&op);
+    upper().complete(op, header.is_refusal() ? FI_EACCES : 0);
     if (!held_.empty()) release_held();
   }
   Verdict take_response(const FrameHeader &header, Target &target) {
@@ -215,7 +220,9 @@ class Stream {
   }
   void end_response(const FrameHeader &header) {
     const int error = header.is_refusal() ? FI_EACCES : take_landing_error();
-    upper().complete(*reads_.pop(), error);
+    Operation &op = *reads_.pop();
+    if (last_access_ == &op) last_access_ = nullptr;
+    upper().complete(op, error);
     if (!held_.empty()) release_held();
   }
 
@@ -320,15 +327,25 @@ class Stream {
                       Operation &answer);
   Verdict end_answers();
   void queue_response(Operation &op);
+  void trace(Operation &write);
+  void forget_trace(Operation &op);
+  bool traces() const { return !refuses_ && upper().is_hidden(); }
+  void note_access(Operation &op) {
+    if (!traces()) return;
+    op.behind = 0;
+    last_access_ = &op;
+  }
+  void fail_sent(Operation &op, int error);
 
   static constexpr const char *kNotAgreed = "refuses an access in a way that was not agreed";
   static constexpr int kUnderWay = -1;
-  int landing_error_ = 0;         // of the current payload; or kUnderWay
-  bool lands_on_device_ = false;  // as the last payload did
-  bool refused_ = false;          // the current write
-  bool mute_ = false;             // our half of the connection is closed
-  uint64_t told_writes_ = 0;      // writes that completed when they were sent, less those refused
-  bool is_broken_ = false;        // a device or medium has failed where a peer has written
+  int landing_error_ = 0;             // of the current payload; or kUnderWay
+  bool lands_on_device_ = false;      // as the last payload did
+  bool refused_ = false;              // the current write
+  bool mute_ = false;                 // our half of the connection is closed
+  Operation *last_access_ = nullptr;  // that was sent to a peer which cannot refuse, and waits
+  uint64_t told_writes_ = 0;  // writes that completed when they were sent, less those refused
+  bool is_broken_ = false;    // a device or medium has failed where a peer has written
   uint64_t burst_round_ = ~UINT64_C(0);  // engine round of the last send that went out at once
   uint64_t burst_bytes_ = 0;
   uint32_t burst_items_ = 0;
@@ -418,13 +435,21 @@ void Stream<Upper>::on_sent(Operation &op) {
       }
       if (op.wait_ack) {
         acks_.push(op);
-      } else {
-        told_writes_ += op.kind == Operation::kWrite;
-        upper().complete(op, 0);
+        if (op.kind == Operation::kWrite) note_access(op);
+        return;
       }
+      told_writes_ += op.kind == Operation::kWrite;
+      if (op.trace != nullptr) [[unlikely]] {
+        acks_.push(*op.trace);
+        note_access(*std::exchange(op.trace, nullptr));
+      } else if (last_access_ != nullptr && op.kind == Operation::kSend) {
+        ++last_access_->behind;
+      }
+      upper().complete(op, 0);
       return;
     case Operation::kRead:
       reads_.push(op);
+      note_access(op);
       return;
     case Operation::kResponse:
       for (size_t i = 0; i < op.pin_count; ++i) --op.pins[i]->pins;
@@ -436,6 +461,8 @@ void Stream<Upper>::on_sent(Operation &op) {
       --owed_;
       upper().control_ops().give(&op);
       return;
+    case Operation::kTrace:  // is in no queue of output
+      return;
   }
 }
 
@@ -443,13 +470,14 @@ template <class Upper>
 void Stream<Upper>::fail_operations(int error) {
   forget_staged();
   // Operations that were sent come first: they were posted first.
-  while (!acks_.empty()) upper().complete(*acks_.pop(), error);
-  while (!reads_.empty()) upper().complete(*reads_.pop(), error);
+  while (!acks_.empty()) fail_sent(*acks_.pop(), error);
+  while (!reads_.empty()) fail_sent(*reads_.pop(), error);
   writer_.drain([this, error](SendItem &item) {
     auto &op = static_cast<Operation &>(item);
     if (op.is_control()) {
       on_sent(op);
     } else {
+      forget_trace(op);
       upper().complete(op, error);
     }
   });

@@ -75,6 +75,39 @@ Verdict Stream<Upper>::end_answers() {
   return Verdict::kAccept;
 }
 
+// A peer that knows no refusal ends the connection, when a write may have completed and messages
+// behind it have. So it is asked for an acknowledgement, for which only the trace waits.
+template <class Upper>
+void Stream<Upper>::trace(Operation &write) {
+  write.trace = upper().control_ops().take();
+  if (write.trace == nullptr) return;
+  write.trace->kind = Operation::kTrace;
+  write.change_flags(kFlagDelivery, true, order_);
+}
+
+template <class Upper>
+void Stream<Upper>::forget_trace(Operation &op) {
+  if (op.trace == nullptr) return;
+  op.change_flags(kFlagDelivery, false, order_);
+  upper().control_ops().give(std::exchange(op.trace, nullptr));
+}
+
+// The connection has ended before the peer took the access: it, and the messages that have completed
+// behind it, may be lost. An end of our own making is no news of them.
+template <class Upper>
+void Stream<Upper>::fail_sent(Operation &op, int error) {
+  const bool tells = traces() && op.kind != Operation::kSend && error != FI_ECANCELED;
+  const uint32_t behind = tells ? op.behind : 0;
+  last_access_ = nullptr;
+  if (op.kind == Operation::kTrace) {
+    upper().control_ops().give(&op);
+    if (tells) upper().lost(FI_WRITE | FI_RMA, error);
+  } else {
+    upper().complete(op, error);
+  }
+  for (uint32_t i = 0; i < behind; ++i) upper().lost(FI_SEND | FI_MSG, error);
+}
+
 template <class Upper>
 void Stream<Upper>::queue_response(Operation &op) {
   op.next_response = nullptr;

@@ -369,9 +369,9 @@ void UnconnectedEndpoint::finish(RdmOperation &op, int error) {
   tx_ops_.give(&op);
 }
 
-// It had completed, so it has no context any more.
-void UnconnectedEndpoint::write_refused() {
-  tx().finish({.context = c()->fid.context, .flags = FI_WRITE | FI_RMA, .err = FI_EACCES});
+// As Endpoint::lost().
+void UnconnectedEndpoint::lost(uint64_t flags, int error) {
+  tx().finish({.context = c()->fid.context, .flags = flags, .err = error});
 }
 
 // ---- receiving ----

@@ -117,7 +117,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   RdmHello hello(uint16_t port) const;
   const Keys &keys() const { return keys_; }
   void finish(RdmOperation &op, int error);
-  void write_refused();
+  void lost(uint64_t flags, int error);
   // A receive has ended. Whether the application is about to hear of the end of an operation, or
   // just has.
   void note_end() { ended_at_ = engine_.rounds(); }

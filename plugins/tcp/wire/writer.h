@@ -88,6 +88,14 @@ class SendItem {
     if (header) encode_header(*header, order, 0, head_.bytes);
   }
 
+  // Sets or clears flags that do not change the size of the header (kFlagDelivery).
+  void change_flags(uint16_t flags, bool set, ByteOrder order) {
+    uint8_t *const at = head_.bytes + detail::kFlagsAt;
+    const bool swap = detail::swaps(order);
+    const auto had = detail::load<uint16_t>(at, swap);
+    detail::store(at, static_cast<uint16_t>(set ? had | flags : had & ~flags), swap);
+  }
+
   uint64_t size() const {
     uint64_t sum = head_size_;
     for (size_t i = 0; i < count_; ++i) sum += head_.split.iov[i].iov_len;
