@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The life of a reliable datagram endpoint and what belongs to it (fi_endpoint.3, fi_domain.3,
 // fi_av.3, fi_cq.3): the order of open, bind, enable, use and close, and the errno of a wrong one.
+#include <netinet/in.h>
+#include <signal.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -245,6 +248,104 @@ TEST(RdmSignals, EndBlockingCalls) {
     net.exchange(0, 1);
     signals_end_blocking_calls(net[0]);
   }
+}
+
+// ---- a peer that is killed ----
+
+constexpr uint64_t kVictimKey = 7;
+constexpr size_t kVictimSizes[] = {8, 4000, 200'000};
+
+// Sends wait for the peer, too.
+Options against_a_victim() {
+  Options options;
+  options.caps |= FI_RMA;
+  Options with_atomics = options;
+  with_atomics.caps |= FI_ATOMIC;
+  if (find_info(with_atomics)) options = with_atomics;
+  options.tx_op_flags = FI_DELIVERY_COMPLETE;
+  return options;
+}
+
+// The other process: makes progress until it is stopped or killed.
+void be_the_victim(int parent) {
+  std::vector<uint8_t> memory(kVictimSizes[2]);
+  Node node(against_a_victim());
+  fid_mr *const region =
+      node.expose(memory.data(), memory.size(), FI_REMOTE_READ | FI_REMOTE_WRITE, kVictimKey);
+  tell(parent, uint64_t(::getpid()));
+  tell_text(parent, node.name());
+  tell(parent, node.base_of(memory.data()));
+  tell(parent, fi_mr_key(region));
+  for (;;) node.progress();
+}
+
+struct Survivor : Driver {
+  explicit Survivor(Child &child)
+      : buffer(kVictimSizes[2]),
+        node(against_a_victim()),
+        pid(pid_t(hear(child.socket()))),
+        to(node.insert(hear_text(child.socket()))),
+        base(hear(child.socket())),
+        key(hear(child.socket())) {
+    post([&] { return write(8); });
+    EXPECT_EQ(wait(node.tx_cq).err, 0);
+  }
+  void progress() override { node.progress(); }
+  ssize_t write(size_t size) {
+    return fi_write(node.ep, buffer.data(), size, nullptr, to, base, key, nullptr);
+  }
+  // Every kind of operation in every size. How many were accepted.
+  size_t start_all() {
+    size_t accepted = 0;
+    const auto start = [&](const auto &call) { accepted += attempt(call) == 0; };
+    uint8_t *const at = buffer.data();
+    fid_ep *const ep = node.ep;
+    for (const size_t n : kVictimSizes) {
+      start([&] { return fi_send(ep, at, n, nullptr, to, nullptr); });
+      start([&] { return fi_tsend(ep, at, n, nullptr, to, 1, nullptr); });
+      start([&] { return write(n); });
+      start([&] { return fi_read(ep, at, n, nullptr, to, base, key, nullptr); });
+      if (!(node.info->caps & FI_ATOMIC)) continue;
+      start(
+          [&] { return fi_atomic(ep, at, 1, nullptr, to, base, key, FI_UINT64, FI_SUM, nullptr); });
+      start([&] {
+        return fi_fetch_atomic(ep, at, 1, nullptr, at + 8, nullptr, to, base, key, FI_UINT64,
+                               FI_SUM, nullptr);
+      });
+    }
+    return accepted;
+  }
+  void expect_failures(size_t count) {
+    for (size_t i = 0; i < count; ++i) EXPECT_NE(wait(node.tx_cq).err, 0) << i << " of " << count;
+  }
+
+  std::vector<uint8_t> buffer;
+  Node node;
+  const pid_t pid;
+  const fi_addr_t to;
+  const uint64_t base, key;
+};
+
+// What was under way, and what the application starts afterwards, fails soon: nobody waits for a
+// timeout where the network says that the process is gone.
+TEST(RdmLife, OperationsTowardAKilledPeerEnd) {
+  covers("life cycle");
+  NEEDS_PROCESSES();
+  // No timeout is as short as the test's patience.
+  if (!in_fresh_process({"FI_OFI_RXD_PEER_TIMEOUT_MS=120000"})) return;
+  Child first(be_the_victim), second(be_the_victim);
+  {
+    Survivor survivor(first);
+    first.kill();
+    survivor.expect_failures(survivor.start_all());
+    survivor.expect_failures(survivor.start_all());
+  }
+  Survivor survivor(second);
+  ASSERT_EQ(::kill(survivor.pid, SIGSTOP), 0);
+  const size_t under_way = survivor.start_all();
+  second.kill();
+  survivor.expect_failures(under_way);
+  survivor.expect_failures(survivor.start_all());
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ namespace {
 
 // After this many datagrams on_idle() runs, even if more can be read.
 constexpr uint32_t kBatch = 32;
+// After so many questions that the network could not deliver nobody is there.
+constexpr uint8_t kUndelivered = 2;
 
 }  // namespace
 
@@ -422,14 +424,9 @@ void Core::on_unreachable(const sdk::Address &to, std::span<const uint8_t> datag
     }
     return;
   }
-  // The peer may be about to start, so we go on asking, unless this endpoint is being closed.
-  if (!asked || !parting_) return;
-  peer.state = State::kIdle;
-  peer.cookie = 0;
-  peer.ask_at = 0;
-  update_sources(peer);
-  fail_waiting(peer, FI_ECONNREFUSED);
-  free_if_unused(peer);
+  // The first report may be late: the peer may have started since. An endpoint that is being closed
+  // has no time to find out.
+  if (asked && (++peer.refused >= kUndelivered || parting_)) give_up(peer, FI_ECONNREFUSED);
 }
 
 // ---- deadlines ----

@@ -126,6 +126,7 @@ struct Peer {
   bool proven = false;     // a stock peer has answered our question, or used our number
   bool roams = false;  // a stock peer has answered our question from another address than its own
   bool has_token = false;
+  uint8_t refused = 0;  // questions of this handshake that the network reported as undeliverable
   int err = 0;
   uint64_t asked_at = 0;    // when the first RTS was sent
   uint64_t ask_at = 0;      // when the next RTS or connect is sent; 0: never
@@ -361,6 +362,7 @@ class Core {
   // handshake
   void ask(Peer &peer);  // begins it
   void ask_again(Peer &peer, uint64_t now);
+  void give_up(Peer &peer, int err);  // nobody answers: what waits for the handshake fails
   void send_rts(Peer &peer);
   void send_connect(Peer &peer);
   void send_accept(Peer &peer, uint64_t index);

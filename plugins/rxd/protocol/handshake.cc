@@ -147,6 +147,7 @@ void Core::ask(Peer &peer) {
   peer.state = State::kAsking;
   update_sources(peer);
   peer.has_token = false;
+  peer.refused = 0;
   peer.attempts = 0;
   peer.asked_at = now;
   peer.ask_at = now + pause(0);
@@ -161,17 +162,8 @@ void Core::ask_again(Peer &peer, uint64_t now) {
     peer.ask_at = 0;
     if (peer.state == State::kTalking) return;  // the conversation has its own timeout
     counters_.unanswered.add_alone();
-    peer.state = State::kIdle;
-    peer.cookie = 0;
-    update_sources(peer);
-    if (has_key()) {
-      upper_.warn("a peer does not answer: it may be down, or have another auth_key");
-      fail_waiting(peer, FI_EACCES);
-    } else {
-      fail_waiting(peer, FI_ETIMEDOUT);
-    }
-    if (peer.first != nullptr) return ask(peer);  // started from a completion callback
-    return free_if_unused(peer);
+    if (has_key()) upper_.warn("a peer does not answer: it may be down, or have another auth_key");
+    return give_up(peer, has_key() ? FI_EACCES : FI_ETIMEDOUT);
   }
   ++peer.attempts;
   peer.ask_at = now + pause(peer.attempts);
@@ -180,6 +172,16 @@ void Core::ask_again(Peer &peer, uint64_t now) {
   } else {
     send_rts(peer);
   }
+}
+
+void Core::give_up(Peer &peer, int err) {
+  peer.state = State::kIdle;
+  peer.cookie = 0;
+  peer.ask_at = 0;
+  update_sources(peer);
+  fail_waiting(peer, err);
+  if (peer.first != nullptr) return ask(peer);  // started from a completion callback
+  free_if_unused(peer);
 }
 
 void Core::doubt(Peer &peer) {
@@ -315,6 +317,7 @@ void Core::on_challenge(const wire::Challenge &challenge) {
   if (peer->state == State::kAsking) peer->state = State::kConnecting;
   std::copy(challenge.token.begin(), challenge.token.end(), peer->token.begin());
   peer->has_token = true;
+  peer->refused = 0;
   send_connect(*peer);
 }
 

@@ -256,13 +256,58 @@ TEST(Network, APeerWhoseProcessHasEndedIsGoneAtOnce) {
     EXPECT_LE(world.now - begin, kMillisecond) << "it takes round trips, and no timeout";
     EXPECT_LE(world.datagrams - before, 4U);
     EXPECT_EQ(a.core().peers(), 0U);
-    // The endpoint waits for a process that may be about to start, unless it is being closed.
+    // Nobody is there for a new operation either, which the second question tells.
+    const uint64_t later = world.now;
     a.send(1, 100, {.transmit = true});
-    world.run(3 * kSecond);
-    EXPECT_EQ(world.all_ended(), seed % 2 != 0);
+    ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 400 * kSecond));
+    if (seed % 2 == 0) {
+      EXPECT_EQ(world.operations.back().err, FI_ECONNREFUSED);
+    }
+    EXPECT_LE(world.now - later, 10 * kMillisecond);
+    EXPECT_EQ(a.core().peers(), 0U);
     a.core().part();
     a.settle();
-    ASSERT_TRUE(world.run_until([&] { return world.all_ended() && a.core().parted(); }, kSecond));
+    ASSERT_TRUE(world.run_until([&] { return a.core().parted(); }, kSecond));
+  }
+}
+
+// Of many operations of every kind toward a peer that is gone none waits for a timeout: those under
+// way fail with the connection, the others with the next handshake.
+TEST(Network, AllOperationsTowardADeadPeerFailSoon) {
+  for (uint64_t seed = 0; seed < sdk::rounds(20); ++seed) {
+    SCOPED_TRACE(seed);
+    World world(seed);
+    world.told = 1000;
+    Node &a = world.add(0, patient()), &b = world.add(1, patient());
+    b.post(100, true);
+    a.send(1, 100, {.delivery = true});
+    ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, kSecond));
+    world.kill(1);
+    for (const size_t length : {8, 4000, 200'000, 2'000'000}) {
+      a.send(1, length, {.delivery = true});
+      a.send(1, length, {.transmit = true});
+      a.write(1, length, 7, false);
+      a.read(1, length, 7);
+    }
+    EXPECT_TRUE(world.run_until([&] { return world.all_ended(); }, kSecond));
+    if (HasFailure()) return;
+  }
+}
+
+// A report may be late. The peer that starts after the first one is met.
+TEST(Network, APeerThatStartsAfterTheFirstRefusalIsMet) {
+  for (uint64_t seed = 0; seed < sdk::rounds(20); ++seed) {
+    SCOPED_TRACE(seed);
+    World world(seed);
+    world.eagain = 0;
+    world.told = 1000;
+    Node &a = world.add(0, patient());
+    world.add(1, patient());
+    world.kill(1);
+    a.send(1, 100, {.delivery = true});
+    world.after(world.some(kMillisecond), [&] { world.add(1, patient()).post(100, true); });
+    ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, kSecond));
+    EXPECT_EQ(world.operations.back().err, 0);
   }
 }
 
