@@ -9,9 +9,7 @@
 namespace weft::sdk {
 
 ConnectRequest::ConnectRequest(PassiveCore &passive)
-    : Object(passive.instance(), FI_CLASS_CONNREQ, nullptr),
-      connections_(passive.connections_),
-      passive_(passive) {
+    : Object(passive.instance(), FI_CLASS_CONNREQ, nullptr), connections_(passive.connections_) {
   c()->fid.ops = c_table(fid_ops<ConnectRequest>());
 }
 
@@ -52,9 +50,6 @@ void Connections::add(PassiveCore &passive) {
 
 void Connections::remove(PassiveCore &passive) {
   passives_.erase(&passive);
-  std::erase_if(requests_,
-                [&passive](const auto &item) { return &item.second->passive_ == &passive; });
-  tell_room();
 }
 
 void Connections::tell_room() {

@@ -130,7 +130,7 @@ void Eq::drop(Event &event) {
     drop_request(std::exchange(event.info, nullptr), instance());
 }
 
-void Eq::forget(struct fid *fid) {
+void Eq::forget(struct fid *fid, std::vector<fid_t> *requests) {
   std::deque<Event> dropped;
   {
     std::lock_guard guard(mutex_);
@@ -143,7 +143,10 @@ void Eq::forget(struct fid *fid) {
       it = events_.erase(it);
     }
   }
-  for (Event &event : dropped) drop(event);
+  for (Event &event : dropped) {
+    if (requests != nullptr && event.info != nullptr) requests->push_back(event.info->handle);
+    drop(event);
+  }
 }
 
 void Eq::add_source(Engine &engine, bool data) {

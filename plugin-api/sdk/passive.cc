@@ -163,6 +163,13 @@ int PassiveCore::reject(fid_t handle, const void *param, size_t len) {
   return 0;
 }
 
+// The application has those that it read, and may still accept them.
+void PassiveCore::drop_unread_requests() {
+  std::vector<fid_t> unread;
+  eq_->forget(fid_, &unread);
+  for (const fid_t handle : unread) connections_.take(handle);
+}
+
 int PassiveCore::close() {
   // Before the lock: an event queue takes the lock while it makes progress.
   if (eq_ != nullptr) eq_->remove_source(connections_.engine());
@@ -171,11 +178,9 @@ int PassiveCore::close() {
     Guard guard(connections_.engine().lock());
     stop();
     connections_.remove(*this);
+    if (eq_ != nullptr) drop_unread_requests();
   }
-  if (eq_ != nullptr) {
-    eq_->forget(fid_);
-    eq_->users.fetch_sub(1);
-  }
+  if (eq_ != nullptr) eq_->users.fetch_sub(1);
   std::atomic<size_t> &children = connections_.children_;
   delete this;
   children.fetch_sub(1);

@@ -108,6 +108,7 @@ int Fabric::close() {
   if (children.load() != 0) return -FI_EBUSY;
   retire();
   engine_.stop_thread();
+  connections_.end();
   delete this;
   return 0;
 }

@@ -313,12 +313,31 @@ TEST(Cm, ARequestWhosePeerIsGoneEndsWithAnEvent) {
   }
 }
 
-TEST(Cm, ClosingThePassiveEndpointAnswersWaitingPeers) {
+// The application has a request from its event on.
+TEST(Cm, ARequestThatWasReadOutlivesItsPassiveEndpoint) {
   Parties p;
   p.connect();
-  { const Event request = p.request(); }  // read, never answered
+  const Event request = p.request();
   p.listener->pep.reset();
-  EXPECT_EQ(p.event(p.active).err, FI_ECONNREFUSED);
+  p.passive.make_endpoint(request.info.get());
+  must(fi_accept(p.passive.ep, nullptr, 0));
+  EXPECT_EQ(p.event(p.active).type, uint32_t(FI_CONNECTED));
+  EXPECT_EQ(p.event(p.passive).type, uint32_t(FI_CONNECTED));
+}
+
+TEST(Cm, ClosingTheFabricAnswersWaitingPeers) {
+  Side active;
+  {
+    Side passive;
+    passive.open(options_info({}, nullptr, FI_SOURCE).get());
+    const Listener listener(passive);
+    active.open(options_info({}).get());
+    active.make_endpoint(active.info.get());
+    const std::string address = listener.address();
+    must(fi_connect(active.ep, address.data(), nullptr, 0));
+    const Event request = next_request(passive, {&active, &passive});  // never answered
+  }
+  EXPECT_EQ(wait_event(active.eq, {&active}).err, FI_ECONNREFUSED);
 }
 
 TEST(Cm, ClosingThePassiveEndpointDropsUnreadRequests) {

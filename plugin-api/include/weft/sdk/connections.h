@@ -61,7 +61,8 @@ struct ConnectRequestFid {
 };
 
 // A request that waits for fi_accept or fi_reject: the fi_info.handle of FI_CONNREQ. It is
-// destroyed when it was answered, or will not be.
+// destroyed when it was answered, or will not be: its passive endpoint closed before the
+// application read of it, or the fabric closes.
 class ConnectRequest : public Object<ConnectRequest, ConnectRequestFid> {
  public:
   explicit ConnectRequest(PassiveCore &passive);
@@ -78,7 +79,6 @@ class ConnectRequest : public Object<ConnectRequest, ConnectRequestFid> {
  private:
   friend class Connections;
   Connections &connections_;
-  PassiveCore &passive_;
 };
 
 class Connections {
@@ -101,6 +101,8 @@ class Connections {
   // Removes the request. Null: the handle is no waiting request. It may be anything.
   std::unique_ptr<ConnectRequest> take(fid_t handle);
   size_t waiting() const { return requests_.size(); }
+  // The fabric closes: nobody will answer. Needs no lock.
+  void end() { requests_.clear(); }
 
   // What fi_info.handle of fi_endpoint names: a request, or a passive endpoint that can give its
   // name away.
@@ -141,7 +143,8 @@ class ConnectedFabricOps : public FabricOps<F, Domain> {
         opened = tl::unexpected(started.error());
       }
     }
-    // An unread request ends with its passive endpoint. Only the info is freed here.
+    // An unread request ends with its passive endpoint (PassiveCore::close). Only the info is freed
+    // here.
     if (opened)
       (*opened)->drop_request = [](fi_info *info, const weft_instance *owner) {
         owner->core->info_free(info);

@@ -63,7 +63,8 @@ class Eq final : public Object<Eq, fid_eq> {
   // For an operation with a context of its own (fi_av_insert).
   void push(uint32_t event, struct fid *fid, uint64_t data, void *context);
   void push_error(EventError error);
-  void forget(struct fid *fid);
+  // Drops its unread events. `requests` gets the handles of connection requests among them.
+  void forget(struct fid *fid, std::vector<fid_t> *requests = nullptr);
   // Counted. `data`: events also come of what moves data (fi_join_collective), so whoever waits for
   // events is woken by all of it.
   void add_source(Engine &engine, bool data = false);

@@ -108,6 +108,7 @@ class PassiveCore {
   friend class ConnectedCore;
   friend class ConnectRequest;
   void join();
+  void drop_unread_requests();
   Result<void> check_free() const;
   Result<void> start();
   Result<fi_info *> request_info(InfoList &list, const ConnectRequest &request);
