@@ -89,8 +89,9 @@ int ConnectedCore::setname(void *addr, size_t len) {
   if (!address) return -address.error().code;
   Guard guard(cm_engine_.lock());
   if (enabled()) return -FI_EOPBADSTATE;
-  local_ = *address;
-  on_renamed();
+  const auto name = bind_to(*address);
+  if (!name) return finish_call("fi_setname: ", tl::unexpected(name.error()));
+  local_ = *name;
   return 0;
 }
 

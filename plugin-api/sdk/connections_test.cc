@@ -233,8 +233,12 @@ class ConnectionsTest : public ::testing::Test {
 
 using Steps = std::vector<std::string>;
 
-TEST_F(ConnectionsTest, APassiveEndpointIsNamedOnceItIsBound) {
+TEST_F(ConnectionsTest, APassiveEndpointIsNamedFromTheBeginning) {
   open();
+  sockaddr_in got{};
+  size_t size = sizeof got;
+  EXPECT_EQ(fi_getname(&passive->c()->fid, &got, &size), 0);
+  EXPECT_EQ(ntohs(got.sin_port), 4000);
   EXPECT_EQ(fi_listen(passive->c()), -FI_ENOEQ);
   ASSERT_EQ(fi_pep_bind(passive->c(), &eq->fid, 0), 0);
   EXPECT_EQ(fi_pep_bind(passive->c(), &eq->fid, 0), -FI_EBUSY);
@@ -243,7 +247,7 @@ TEST_F(ConnectionsTest, APassiveEndpointIsNamedOnceItIsBound) {
   sockaddr_in other = v4(3, 70);
   EXPECT_EQ(fi_setname(&passive->c()->fid, &other, sizeof other), 0);
   EXPECT_EQ(fi_listen(passive->c()), 0);
-  EXPECT_EQ(passive->steps, (Steps{"bind 10.0.0.3:70", "listen"}));
+  EXPECT_EQ(passive->steps, (Steps{"bind 10.0.0.1:0", "bind 10.0.0.3:70", "listen"}));
   EXPECT_EQ(passive->backlog, 9);
   EXPECT_EQ(fi_listen(passive->c()), -FI_EOPBADSTATE);
   EXPECT_EQ(fi_setname(&passive->c()->fid, &other, sizeof other), -FI_EOPBADSTATE);
@@ -264,7 +268,7 @@ TEST_F(ConnectionsTest, AfterAFailureItIsBoundAgain) {
   passive->error = 0;
   EXPECT_EQ(fi_listen(passive->c()), 0);
   EXPECT_EQ(passive->steps.back(), "listen");
-  EXPECT_EQ(passive->steps[passive->steps.size() - 2], "bind 10.0.0.1:0") << "its old name";
+  EXPECT_EQ(passive->steps[passive->steps.size() - 2], "bind 10.0.0.1:4000") << "its old name";
   sockaddr_in got{};
   size_t length = sizeof got;
   EXPECT_EQ(fi_getname(&passive->c()->fid, &got, &length), 0);

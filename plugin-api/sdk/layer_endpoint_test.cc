@@ -315,7 +315,8 @@ TEST_F(LayerEndpoint, AFailedEnableGivesTheReasonAndCanBeRepeated) {
   EXPECT_THAT(domain.notes, ElementsAre("lower shut"));
   EXPECT_EQ(fi_send(ep->c(), bytes_, 1, nullptr, 0, nullptr), -FI_EOPBADSTATE);
   size_t size = sizeof own_;
-  EXPECT_EQ(fi_getname(ep->base(), &own_, &size), -FI_EOPBADSTATE);
+  EXPECT_EQ(fi_getname(ep->base(), &own_, &size), -FI_EADDRINUSE);
+  EXPECT_EQ(fi_setname(ep->base(), &own_, sizeof own_), -FI_EADDRINUSE);
   EXPECT_EQ(ep->tx_size_left(), -FI_EOPBADSTATE);
   ep->no_carrier = false;
   EXPECT_EQ(fi_enable(ep->c()), 0);

@@ -31,9 +31,22 @@ PassiveCore::PassiveCore(Connections &connections, struct fid *fid, PassiveStart
       local_(start.local),
       backlog_(backlog) {}
 
+Result<void> PassiveCore::take_name() {
+  Guard guard(connections_.engine().lock());
+  if (local_.size() == 0) return {};  // fi_setname says it
+  WEFT_TRY(local_, bind_to(local_));
+  bound_ = true;
+  return {};
+}
+
 void PassiveCore::join() {
   Guard guard(connections_.engine().lock());
   connections_.add(*this);
+}
+
+void PassiveCore::leave() {
+  Guard guard(connections_.engine().lock());
+  stop();
 }
 
 int PassiveCore::bind(struct fid *fid, uint64_t flags) {

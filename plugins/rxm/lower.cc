@@ -153,7 +153,8 @@ Result<void> Lower::listen(const sdk::Address &local) {
   WEFT_CHECK(sdk::set_info_address(info->src_addr, info->src_addrlen, addr_format_, local));
   WEFT_CHECK(sdk::set_address(info->dest_addr, info->dest_addrlen, nullptr, 0));
   if (const int rc = fi_passive_ep(domain_.fabric().inner(), info, &pep_, nullptr); rc != 0)
-    return fail(-rc, "the inner provider has no passive endpoint");
+    return fail(-rc, "the inner provider has no passive endpoint at %s (its log says why)",
+                local.to_string().c_str());
   if (const int rc = fi_pep_bind(pep_, &eq_->fid, 0); rc != 0)
     return fail(-rc, "the inner provider's passive endpoint takes no event queue");
   if (const int rc = fi_listen(pep_); rc != 0)

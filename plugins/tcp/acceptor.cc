@@ -22,36 +22,38 @@ constexpr uint64_t kAcceptPauseNs = 100'000'000;  // after running out of descri
 
 Result<void> Acceptor::bind(const sdk::SockAddr &local) {
   WEFT_TRY(const int fd, open_socket(local.family(), settings_, dscp_));
+  close();  // the new name may be the same
   Result<void> bound;
   if (local.port() == 0 && settings_.port_low != 0) {
     // The first free port of the range, which is the one that a firewall lets through.
     for (unsigned port = settings_.port_low; port <= settings_.port_high; ++port) {
       sdk::SockAddr candidate = local;
       candidate.set_port(uint16_t(port));
-      bound = bind_socket(fd, candidate, /*listens=*/true);
+      bound = bind_socket(fd, candidate, BindFor::kListen);
       if (bound || bound.error().code != FI_EADDRINUSE) break;
     }
   } else {
-    bound = bind_socket(fd, local, /*listens=*/true);
+    bound = bind_socket(fd, local, BindFor::kListen);
   }
   if (!bound) {
     ::close(fd);
     return bound;
   }
-  close();
   socket_ = fd;
   name_ = socket_name(fd).value_or(local);
   return {};
 }
 
 Result<void> Acceptor::reserve() {
-  // A bound address can be bound once more (SO_REUSEADDR), one with a listener cannot.
+  // Where an earlier listener had the port, it may be bound once more; not with a listener.
+  share_port(socket_);
   if (::listen(socket_, 0) == 0) return {};
   const int error = errno;
   return fail(error, "listen on %s: %s", name_.to_string().c_str(), strerror(error));
 }
 
 Result<void> Acceptor::listen(int backlog) {
+  share_port(socket_);
   if (::listen(socket_, backlog) != 0) {
     const int error = errno;
     return fail(error, "listen on %s: %s", name_.to_string().c_str(), strerror(error));

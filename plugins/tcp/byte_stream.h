@@ -63,7 +63,7 @@ class ByteStream final : public sdk::Object<ByteStream, fid_ep>,
   Result<void> start_accept(std::unique_ptr<sdk::ConnectRequest> request,
                             std::string_view data) override;
   void hang_up() override;
-  void on_renamed() override { bound_.reset(); }
+  Result<sdk::Address> bind_to(const sdk::Address &local) override;
   void on_event(uint32_t events) override;
   void on_deadline() override;
   void on_connecting();

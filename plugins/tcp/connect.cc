@@ -18,6 +18,12 @@
 
 namespace weft::tcp {
 
+Result<sdk::Address> Endpoint::bind_to(const sdk::Address &local) {
+  bound_.reset();  // the new name may be the same
+  WEFT_TRY(bound_, named_socket(local, domain_.fabric().settings(), dscp_));
+  return local_name(bound_.get(), local);
+}
+
 Result<void> Endpoint::start_connect(const sdk::Address &to, std::string_view data) {
   WEFT_TRY(const sdk::SockAddr peer, sdk::SockAddr::from(to));
   sdk::SockAddr local;

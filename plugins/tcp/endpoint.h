@@ -161,7 +161,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Result<void> start_accept(std::unique_ptr<sdk::ConnectRequest> request,
                             std::string_view data) override;
   void hang_up() override;
-  void on_renamed() override { bound_.reset(); }
+  Result<sdk::Address> bind_to(const sdk::Address &local) override;
   void on_connecting();
   void prove();
   void request();

@@ -114,24 +114,43 @@ Result<int> open_socket(int family, const Settings &settings, uint8_t dscp) {
   return fd;
 }
 
-Result<void> bind_socket(int fd, const sdk::SockAddr &address, bool listens) {
+void share_port(int fd) {
   const int on = 1;
-  if (address.port() != 0) {
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  } else if (!listens) {
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+}
+
+Result<void> bind_socket(int fd, const sdk::SockAddr &address, BindFor what) {
+  const int on = 1;
+  const bool chooses = address.port() == 0;
+  if (what == BindFor::kConnect && chooses)
     setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+  if (what != BindFor::kListen && !chooses) share_port(fd);
+  if (::bind(fd, address.c(), address.size()) == 0) return {};
+  int error = errno;
+  if (what == BindFor::kListen && error == EADDRINUSE && !chooses) {
+    // Connections of an earlier listener may still have the port.
+    share_port(fd);
+    if (::bind(fd, address.c(), address.size()) == 0) return {};
+    error = errno;
   }
-  if (::bind(fd, address.c(), address.size()) == 0) {
-    // Accepted sockets inherit this. Without it they would block the port for the next listener for
-    // a while.
-    if (listens) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    return {};
-  }
-  const int error = errno;
   return fail(error, "bind to %s: %s%s", address.to_string().c_str(), strerror(error),
               error == EADDRNOTAVAIL ? "; no interface has this address"
               : error == EADDRINUSE  ? "; another socket has this port"
                                      : "");
+}
+
+Result<sdk::UniqueFd> named_socket(const sdk::Address &local, const Settings &settings,
+                                   uint8_t dscp) {
+  WEFT_TRY(const sdk::SockAddr address, sdk::SockAddr::from(local));
+  WEFT_TRY(const int fd, open_socket(address.family(), settings, dscp));
+  sdk::UniqueFd opened(fd);
+  WEFT_CHECK(bind_socket(fd, address, BindFor::kName));
+  return opened;
+}
+
+sdk::Address local_name(int fd, const sdk::Address &asked) {
+  const auto name = socket_name(fd);
+  return name ? sdk::Address(*name) : asked;
 }
 
 }  // namespace weft::tcp

@@ -23,6 +23,7 @@
 
 #include <weft/result.h>
 #include <weft/sdk/sock_addr.h>
+#include <weft/sdk/unique_fd.h>
 
 #include <optional>
 #include <string>
@@ -36,8 +37,18 @@ Result<int> open_socket(int family, const Settings &settings, uint8_t dscp = 0);
 void apply_settings(int fd, const Settings &settings);
 // Settings that depend on the peer's address; for a connected socket.
 void apply_peer_settings(int fd, const Settings &settings);
-// `listens`: a listener needs its port at once; else the kernel may choose it at connect().
-Result<void> bind_socket(int fd, const sdk::SockAddr &address, bool listens = false);
+// What for: kConnect lets the kernel choose a port at connect(), if none is given. kName has one at
+// once. kListen has it alone: nobody else binds to it before listen(), for which share_port() makes
+// it ready.
+enum class BindFor { kConnect, kName, kListen };
+Result<void> bind_socket(int fd, const sdk::SockAddr &address, BindFor what = BindFor::kConnect);
+// Accepted sockets inherit it. Without it they would block the port for the next listener for a
+// while.
+void share_port(int fd);
+// A socket of a connected endpoint with this name, and its name as it is then.
+Result<sdk::UniqueFd> named_socket(const sdk::Address &local, const Settings &settings,
+                                   uint8_t dscp);
+sdk::Address local_name(int fd, const sdk::Address &asked);
 using sdk::socket_name;
 using sdk::socket_peer;
 

@@ -113,7 +113,9 @@ bool enter_network_whose_default_is(const char *algorithm) {
 std::string congestion_between(const char *from, const char *to, const Settings &settings) {
   const auto source = sdk::SockAddr::from_ip(from, 0), target = sdk::SockAddr::from_ip(to, 7471);
   const int listener = *open_socket(AF_INET, settings), fd = *open_socket(AF_INET, settings);
-  if (!bind_socket(listener, *target, true) || listen(listener, 1) != 0) return "no listener";
+  if (!bind_socket(listener, *target, BindFor::kListen)) return "no listener";
+  share_port(listener);
+  if (listen(listener, 1) != 0) return "no listener";
   if (!bind_socket(fd, *source)) return "no address";
   const std::string connecting = congestion(fd);
   if (connect(fd, target->c(), target->size()) != 0 && errno != EINPROGRESS) return "no connection";

@@ -61,12 +61,13 @@ Result<sdk::Address> StreamListener::bind_to(const sdk::Address &local) {
   stop();
   WEFT_TRY(const int fd, open_socket(address.family(), fabric_.settings(), dscp_));
   sdk::UniqueFd opened(fd);
-  WEFT_CHECK(bind_socket(fd, address, /*listens=*/true));
+  WEFT_CHECK(bind_socket(fd, address, BindFor::kListen));
   socket_ = std::move(opened);
   return socket_name(fd).value_or(address);
 }
 
 Result<sdk::Address> StreamListener::start_listening(int backlog) {
+  share_port(socket_.get());
   if (::listen(socket_.get(), backlog) != 0)
     return fail(errno, "listen on %s: %s", local().to_string().c_str(), strerror(errno));
   max_requests_ = std::max<size_t>(descriptor_limit() / 2, 1);

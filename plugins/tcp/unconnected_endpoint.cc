@@ -107,17 +107,15 @@ int UnconnectedEndpoint::setname(void *addr, size_t len) {
   if (enabled()) return -FI_EOPBADSTATE;
   if (lane() != nullptr) {
     acceptor_.close();  // it had a port that was taken with others, which are not free
-  } else if (acceptor_.bound()) {
-    if (auto bound = acceptor_.bind(*address); !bound) {
-      WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_setname: %s", bound.error().text.c_str());
-      return -bound.error().code;
-    }
+  } else if (auto bound = acceptor_.bind(*address); !bound) {
+    WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_setname: %s", bound.error().text.c_str());
+    return -bound.error().code;
   }
   local_ = *address;
   return 0;
 }
 
-// This call or fi_enable binds the socket, whichever comes first.
+// The first of fi_setname, this call and fi_enable binds the socket.
 int UnconnectedEndpoint::getname(void *addr, size_t *len) {
   sdk::Guard guard(engine_.lock());
   if (auto bound = bind_name(); !bound) {

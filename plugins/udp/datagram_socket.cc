@@ -95,14 +95,12 @@ int DatagramSocket::setname(void *addr, size_t len) {
   if (!address) return -address.error().code;
   sdk::Guard guard(lock());
   if (enabled()) return -FI_EOPBADSTATE;
-  if (socket_.get() >= 0) {
-    if (const int rc = said("fi_setname", bind_to(*address)); rc != 0) return rc;
-  }
+  if (const int rc = said("fi_setname", bind_to(*address)); rc != 0) return rc;
   local_ = *address;
   return 0;
 }
 
-// This call or fi_enable binds the socket, whichever comes first.
+// The first of fi_setname, this call and fi_enable binds the socket.
 int DatagramSocket::getname(void *addr, size_t *len) {
   sdk::Guard guard(lock());
   if (socket_.get() < 0) {

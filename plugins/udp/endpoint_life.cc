@@ -74,17 +74,15 @@ int Endpoint::setname(void *addr, size_t len) {
   if (!address) return -address.error().code;
   sdk::Guard guard(lock());
   if (enabled()) return -FI_EOPBADSTATE;
-  if (inlet_.fd() >= 0) {
-    if (auto bound = bind_to(*address); !bound) {
-      WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_setname: %s", bound.error().text.c_str());
-      return -bound.error().code;
-    }
+  if (auto bound = bind_to(*address); !bound) {
+    WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_setname: %s", bound.error().text.c_str());
+    return -bound.error().code;
   }
   local_ = *address;
   return 0;
 }
 
-// This call or fi_enable binds the socket, whichever comes first.
+// The first of fi_setname, this call and fi_enable binds the socket.
 int Endpoint::getname(void *addr, size_t *len) {
   sdk::Guard guard(lock());
   if (inlet_.fd() < 0) {

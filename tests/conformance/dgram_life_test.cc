@@ -32,15 +32,17 @@ TEST(DgramLife, TheFirstUseOfTheNameFixesIt) {
   fi_cq_attr cq_attr{};
   must(fi_cq_open(domain, &cq_attr, cq.out(), nullptr));
   must(fi_endpoint(domain, info.get(), ep.out(), nullptr));
+  // An address that another socket has is refused at once.
+  PlainSocket other;
+  std::string taken = other.name();
+  EXPECT_EQ(fi_setname(ep.fid(), taken.data(), taken.size()), -FI_EADDRINUSE);
   char before[64], after[64], tiny[4];
   size_t size = sizeof before, again = sizeof after, short_size = sizeof tiny;
   must(fi_getname(ep.fid(), before, &size));
   EXPECT_EQ(size, sizeof(sockaddr_in));
   EXPECT_EQ(fi_getname(ep.fid(), tiny, &short_size), -FI_ETOOSMALL);
   EXPECT_EQ(short_size, size);
-  // An address that another socket has is refused; the endpoint's own address is accepted again.
-  PlainSocket other;
-  std::string taken = other.name();
+  // Again; the endpoint's own address is accepted again.
   EXPECT_EQ(fi_setname(ep.fid(), taken.data(), taken.size()), -FI_EADDRINUSE);
   must(fi_setname(ep.fid(), before, size));
   EXPECT_EQ(fi_enable(ep), -FI_ENOAV);

@@ -429,6 +429,43 @@ TEST_F(Objects, AddressThatIsTakenIsEADDRINUSE) {
   EXPECT_EQ(rc, -FI_EADDRINUSE);
 }
 
+// fi_endpoint.3: also before it listens, and of an endpoint that takes the name.
+TEST_F(Objects, APassiveEndpointHasItsPortFromTheBeginning) {
+  NEEDS_IPV4_ADDRESSES();
+  const Info from = options_info({}, nullptr, FI_SOURCE);
+  Handle<fid_pep> pep;
+  must(fi_passive_ep(side.fabric, from.get(), pep.out(), nullptr));
+  const auto name_of = [](struct fid *fid) {
+    return address_of([&](void *to, size_t *size) { return fi_getname(fid, to, size); });
+  };
+  const std::string name = name_of(pep.fid());
+  EXPECT_NE(port_of(name), "0");
+  from->handle = pep.fid();
+  Handle<fid_ep> ep;
+  must(fi_endpoint(side.domain, from.get(), ep.out(), nullptr));
+  EXPECT_EQ(name_of(ep.fid()), name);
+}
+
+TEST_F(Objects, SetnameOfAnActiveEndpointTakesTheName) {
+  NEEDS_IPV4_ADDRESSES();
+  NEEDS_SOFTWARE(FI_EP_MSG, "a device's endpoint has its name when it connects");
+  Listener listener(side);
+  std::string taken = listener.address();
+  side.make_unbound_endpoint(info.get());
+  EXPECT_EQ(fi_setname(side.ep.fid(), taken.data(), taken.size()), -FI_EADDRINUSE);
+  sockaddr_in name{};
+  std::memcpy(&name, taken.data(), sizeof name);
+  name.sin_addr.s_addr = htonl(0xcb00714d);  // 203.0.113.77 is nobody's
+  EXPECT_EQ(fi_setname(side.ep.fid(), &name, sizeof name), -FI_EADDRNOTAVAIL);
+  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  name.sin_port = 0;
+  must(fi_setname(side.ep.fid(), &name, sizeof name));
+  sockaddr_in got{};
+  size_t size = sizeof got;
+  must(fi_getname(side.ep.fid(), &got, &size));
+  EXPECT_NE(got.sin_port, 0);
+}
+
 // ---- options and control ----
 
 TEST_F(Objects, CmDataSizeIsTheLimitOfPrivateData) {

@@ -178,6 +178,39 @@ TEST(RdmLife, TheNameIsTheAddressThatPeersInsert) {
   EXPECT_NE(net[0].name(), net[1].name());
 }
 
+// fi_endpoint.3: a name is the endpoint's from fi_setname on, and fi_getname tells it before
+// fi_enable.
+TEST(RdmLife, AnEndpointHasItsNameBeforeItIsEnabled) {
+  covers("names");
+  NEEDS_IPV4_ADDRESSES();
+  Parts p, other;
+  const auto name_of = [](Parts &parts) {
+    return address_of([&](void *to, size_t *size) { return fi_getname(parts.ep.fid(), to, size); });
+  };
+  const auto rename = [](Parts &parts, std::string name) {
+    return fi_setname(parts.ep.fid(), name.data(), name.size());
+  };
+  const std::string any(static_cast<const char *>(p.info->src_addr), p.info->src_addrlen);
+  must(rename(p, any));
+  const std::string name = name_of(p);
+  EXPECT_EQ(rename(other, name), -FI_EADDRINUSE);
+  must(rename(p, name));
+  EXPECT_EQ(name_of(p), name);
+  EXPECT_NE(port_of(name), "0");
+  sockaddr_in elsewhere{};
+  std::memcpy(&elsewhere, name.data(), sizeof elsewhere);
+  elsewhere.sin_addr.s_addr = htonl(0xcb00714d);  // 203.0.113.77 is nobody's
+  EXPECT_EQ(fi_setname(other.ep.fid(), &elsewhere, sizeof elsewhere), -FI_EADDRNOTAVAIL);
+  must(rename(other, any));
+  for (Parts *parts : {&p, &other}) {
+    const std::string before = name_of(*parts);
+    must(fi_ep_bind(parts->ep, parts->av.fid(), 0));
+    must(fi_ep_bind(parts->ep, parts->cq.fid(), FI_TRANSMIT | FI_RECV));
+    must(fi_enable(parts->ep));
+    EXPECT_EQ(name_of(*parts), before);
+  }
+}
+
 TEST(RdmLife, OptionsOfTheEndpoint) {
   covers("life cycle");
   Net net(1);

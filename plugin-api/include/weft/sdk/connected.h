@@ -87,8 +87,10 @@ class ConnectedCore : public EndpointCore {
   virtual Result<void> start_connect(const Address &peer, std::string_view data) = 0;
   virtual Result<void> start_accept(std::unique_ptr<ConnectRequest> request,
                                     std::string_view data) = 0;
-  virtual void hang_up() = 0;   // fi_shutdown of a connected endpoint
-  virtual void on_renamed() {}  // fi_setname
+  virtual void hang_up() = 0;  // fi_shutdown of a connected endpoint
+  // fi_setname: takes the name, and returns it as it is now, with a port. Those of a device have
+  // it when they connect.
+  virtual Result<Address> bind_to(const Address &local) { return local; }
 
   // For bind() and control(), which may have more to do.
   int bind_connected(struct fid *fid, uint64_t flags);

@@ -27,7 +27,7 @@
 //      Endpoint(Domain &domain, const fi_info &info, const Address &local, void *context)
 //          : Base(domain, info, {}, {}, local, context) {}
 //      ~Endpoint() = default;
-//      weft::Result<void> begin();  // fi_enable: opens lower_ at local_, makes core_
+//      weft::Result<void> begin();  // before fi_enable: opens lower_ at local_, makes core_
 //      void end();                  // fi_close: linger(), until nothing is in flight
 //      void shut();                 // closes lower_
 //      void on_done(Operation &op, int err) override { this->report(op, op.length, err); }
@@ -41,8 +41,8 @@
 // A protocol in which peers say that they are contexts of scalable endpoints (scalable.h) has more:
 // Core::has_contexts(), whether one did, Core::introduce_context(), as introduce() for a stranger that
 // did, and Core::Upper::index_of_context(), the index of such a peer. An endpoint whose counters of
-// remote accesses are given to begin() has count_remote_later(), for those that were bound after begin(): a
-// context begins when its address is asked for.
+// remote accesses are given to begin() has count_remote_later(), for those that were bound after begin(): an
+// endpoint begins when its address is given, or asked for, before fi_enable.
 //
 // Everything is called with the engine's lock held, except open() and the applications' calls. It
 // has no packet, no peer and no timer. Not for providers: an endpoint with sockets of its own is an
@@ -162,21 +162,18 @@ class LayerEndpoint : public Object<E, fid_ep>,
     Guard guard(lock());
     if (enabled()) return -FI_EOPBADSTATE;
     if (std::exchange(begun_, false)) self().shut();
-    local_ = *address;
-    return 0;
+    const Address before = std::exchange(local_, *address);
+    // The contexts of a scalable endpoint try names until all are free (scalable.h).
+    if (lane() != nullptr) return 0;
+    const int rc = begin_early("fi_setname");
+    if (rc != 0) local_ = before;
+    return rc;
   }
-  // A context of a scalable endpoint has an address before it is enabled (scalable.h).
+  // The endpoint has its name from the first of fi_setname, this call and fi_enable on.
   int getname(void *addr, size_t *len) {
     Guard guard(lock());
-    if (!enabled() && !begun_) {
-      if (lane() == nullptr) return -FI_EOPBADSTATE;
-      if (const auto done = self().begin(); !done) {
-        self().shut();
-        return -done.error().code;
-      }
-      begun_ = true;
-    }
-    return write_address(local_, addr_format_, addr, len);
+    const int rc = enabled() || begun_ ? 0 : begin_early("fi_getname");
+    return rc != 0 ? rc : write_address(local_, addr_format_, addr, len);
   }
 
   // fi_ops_ep
@@ -363,6 +360,15 @@ class LayerEndpoint : public Object<E, fid_ep>,
  private:
   E &self() { return static_cast<E &>(*this); }
 
+  int begin_early(const char *call) {
+    const auto done = self().begin();
+    begun_ = done.has_value();
+    if (begun_) return 0;
+    self().shut();
+    if (lane() == nullptr)
+      WEFT_WARN(this->instance(), FI_LOG_EP_CTRL, "%s: %s", call, done.error().text.c_str());
+    return -done.error().code;
+  }
   Result<void> count_remote() {
     if constexpr (requires(E & self) { self.count_remote_later(); })
       return self().count_remote_later();

@@ -75,15 +75,20 @@ class PassiveCore {
   PassiveCore(Connections &connections, struct fid *fid, PassiveStart start, int backlog);
   virtual ~PassiveCore() = default;
 
-  // Makes it known. On an error `passive` is gone.
+  // Gives it its name, which peers may be told from now on, and makes it known. On an error
+  // `passive` is gone.
   template <class P>
   static Result<P *> finish_open(P *passive, struct fid *fabric) {
     if (passive == nullptr) return fail(FI_ENOMEM, "no memory for a passive endpoint");
-    if (auto published = passive->Object<P, fid_pep>::publish(fabric); !published) {
+    PassiveCore &core = *passive;
+    Result<void> done = core.take_name();
+    if (done) done = passive->Object<P, fid_pep>::publish(fabric);
+    if (!done) {
+      core.leave();
       delete passive;
-      return tl::unexpected(published.error());
+      return tl::unexpected(done.error());
     }
-    static_cast<PassiveCore *>(passive)->join();
+    core.join();
     return passive;
   }
 
@@ -107,7 +112,9 @@ class PassiveCore {
   friend class Connections;
   friend class ConnectedCore;
   friend class ConnectRequest;
+  Result<void> take_name();
   void join();
+  void leave();
   void drop_unread_requests();
   Result<void> check_free() const;
   Result<void> start();
