@@ -85,7 +85,6 @@ class PathFinder {
   void add(const SockAddr &source, const SockAddr &dest) {
     if (family_ != AF_UNSPEC && source.family() != family_) return;
     if (source.is_any()) {
-      if (source.port() == 0 && dest.size() == 0) return;  // every interface has its own entry
       paths_.push_back({settings_.provider, settings_.fabric, source, dest, smallest_mtu()});
       return;
     }

@@ -4,11 +4,13 @@
 // sets of kRefused. WEFT_TEST_WRITE=FILE writes the answers of the library under test as such a
 // table.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -246,6 +248,47 @@ TEST(Hints, AreAnsweredAsTheTableSays) {
   EXPECT_EQ(lines, answers.size()) << "sets that the table lacks";
   // These are of capabilities that weft does not have yet.
   EXPECT_LE(refused, 10u);
+}
+
+// A source that is all addresses of the host, by the call or by the hints, with a port or with any.
+TEST(Hints, WildcardSourcesAreAnswered) {
+  const struct {
+    const char *node, *service;
+    uint16_t port;
+  } calls[] = {{nullptr, "0", 0},       {nullptr, "", 0},    {nullptr, "7471", 7471},
+               {"0.0.0.0", nullptr, 0}, {"0.0.0.0", "0", 0}, {"0.0.0.0", "7471", 7471},
+               {"::", nullptr, 0},      {"::", "0", 0},      {"::", "7471", 7471}};
+  const auto expect_any = [](const fi_info &info, uint16_t port) {
+    sockaddr_in6 source{};
+    ASSERT_NE(info.src_addr, nullptr);
+    std::memcpy(&source, info.src_addr, std::min(info.src_addrlen, sizeof source));
+    EXPECT_EQ(ntohs(source.sin6_port), port);  // at the same place in a sockaddr_in
+    const auto &in = reinterpret_cast<const sockaddr_in &>(source);
+    EXPECT_TRUE(source.sin6_family == AF_INET ? in.sin_addr.s_addr == INADDR_ANY
+                                              : IN6_IS_ADDR_UNSPECIFIED(&source.sin6_addr));
+  };
+  for (const auto &stack : kStacks) {
+    const Info hints(fi_allocinfo());
+    hints->fabric_attr->prov_name = strdup(stack.provider);
+    hints->ep_attr->type = stack.type;
+    for (const auto &call : calls) {
+      SCOPED_TRACE(std::string(stack.name) + ": " + (call.node != nullptr ? call.node : "no node") +
+                   ", " + (call.service != nullptr ? call.service : "no service"));
+      if (call.node != nullptr && call.node[0] == ':' && !have_ipv6_loopback()) continue;
+      Info found;
+      ASSERT_EQ(try_info(found, call.node, call.service, FI_SOURCE, hints.get()), 0);
+      expect_any(*found, call.port);
+    }
+    SCOPED_TRACE(std::string(stack.name) + ": hints");
+    auto *const any = static_cast<sockaddr_in *>(std::calloc(1, sizeof(sockaddr_in)));
+    any->sin_family = AF_INET;
+    hints->addr_format = FI_SOCKADDR_IN;
+    hints->src_addr = any;
+    hints->src_addrlen = sizeof *any;
+    Info found;
+    ASSERT_EQ(try_info(found, nullptr, nullptr, 0, hints.get()), 0);
+    expect_any(*found, 0);
+  }
 }
 
 // Programs that choose among all that there is, MPICH for one, take the first entry that has what
