@@ -232,8 +232,9 @@ Result<void> ScalableEndpoint::take_port(Context &context, const Address &first)
   return {};
 }
 
-// All ports from that of `first` on, which may be 0: any. An error with FI_EADDRINUSE names the port
-// that is not free.
+// A row of ports: from that of `first` on, which may be 0: any. Where the application named the first
+// one and a later one is not free, another row will do, of which peers learn by fi_getname. An error
+// with FI_EADDRINUSE names the port that is not free.
 Result<void> ScalableEndpoint::take_ports() {
   if (has_ports_) return {};
   WEFT_CHECK(make_contexts());
@@ -246,13 +247,14 @@ Result<void> ScalableEndpoint::take_ports() {
     WEFT_TRY(first, read_address(info().addr_format, bytes, length));
     WEFT_TRY(first, first.with_port(0));
   }
-  const bool any = first.port() == 0;
+  const Address named = first;
   for (int i = 0; i < kTries; ++i) {
     Result<void> done;
     for (const auto &context : contexts_) {
       done = take_port(*context, context->lane.place == 0 ? first : local_);
       if (done) continue;
-      if (!any || done.error().code != FI_EADDRINUSE)
+      const bool own = i == 0 && named.port() != 0 && context->lane.place == 0;
+      if (own || done.error().code != FI_EADDRINUSE)
         return fail(done.error().code, "fi_scalable_ep: %zu ports in a row are needed, and %s",
                     contexts_.size(), done.error().text.c_str());
       // Behind the one that is in the way; where many are, another place that the system chooses.
@@ -263,6 +265,12 @@ Result<void> ScalableEndpoint::take_ports() {
     }
     if (!done) continue;
     has_ports_ = true;
+    if (i != 0 && named.port() != 0)
+      WEFT_WARN(
+          instance(), FI_LOG_EP_CTRL,
+          "fi_scalable_ep: %zu ports in a row are needed, and not all from %s on are free: the "
+          "endpoint is at %s, of which peers learn by fi_getname",
+          contexts_.size(), named.to_string().c_str(), local_.to_string().c_str());
     return {};
   }
   return fail(FI_EADDRINUSE, "fi_scalable_ep: no %zu free ports in a row were found",
@@ -458,8 +466,16 @@ int ScalableEndpoint::setname(void *addr, size_t len) {
   auto address = read_address(info().addr_format, addr, len);
   if (!address) return -address.error().code;
   const std::lock_guard guard(mutex_);
-  if (has_ports_) return -FI_EOPBADSTATE;
-  local_ = *address;
+  const bool in_use =
+      std::ranges::any_of(contexts_, [](const auto &context) { return context->lane.open.load(); });
+  if (enabled_ || in_use) return -FI_EOPBADSTATE;
+  const Address before = std::exchange(local_, *address);
+  has_ports_ = false;
+  if (const auto done = take_ports(); !done) {
+    WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_setname: %s", done.error().text.c_str());
+    local_ = before;
+    return -done.error().code;
+  }
   return 0;
 }
 

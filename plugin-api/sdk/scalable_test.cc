@@ -195,17 +195,22 @@ TEST_F(ScalablePorts, ThatAreFreeNowhereAreAnError) {
   EXPECT_EQ(first.error().text, "fi_scalable_ep: no 8 free ports in a row were found");
 }
 
-// The application has said which: there is no other.
-TEST_F(ScalablePorts, ThatTheApplicationChoseAreNoOthers) {
+// The application has said which is the first: there is no other. Where only a later one is taken,
+// another row will do.
+TEST_F(ScalablePorts, BeginWhereTheApplicationSaysIfTheRowIsFree) {
   Ports ports(1);
   ports.take(40005);
-  const Result<unsigned> first = first_port(ports, 4, 40000);
+  const Result<unsigned> first = first_port(ports, 4, 40005);
   ASSERT_FALSE(first);
   EXPECT_EQ(first.error().code, FI_EADDRINUSE);
   EXPECT_NE(first.error().text.find(":40005 is not free"), std::string::npos) << first.error().text;
   const Result<unsigned> behind = first_port(ports, 4, 40006);
   ASSERT_TRUE(behind) << behind.error().text;
   EXPECT_EQ(*behind, 40006u);
+  const Result<unsigned> other = first_port(ports, 4, 40000);
+  ASSERT_TRUE(other) << other.error().text;
+  EXPECT_GE(*other, 40006u);
+  EXPECT_NE(domain.instance.log().back().find("peers learn by fi_getname"), std::string::npos);
 }
 
 }  // namespace
