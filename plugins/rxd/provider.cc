@@ -113,7 +113,8 @@ Result<sdk::InfoList> RxdLayer::getinfo(const sdk::GetinfoQuery &query) {
   for (const fi_info *inner = found.front(); inner != nullptr; inner = inner->next) {
     if (inner->ep_attr->max_msg_size < kSmallestDatagram) continue;
     WEFT_TRY(fi_info *const info, list.add_copy(inner));
-    *info->tx_attr = {};  // the inner endpoint's attributes are not ours
+    // The inner endpoint's attributes are not ours, except for the class of its packets.
+    *info->tx_attr = {.tclass = inner->tx_attr->tclass};
     *info->rx_attr = {};
     // No MR mode is needed, because the regions are this layer's. Provider keys if the hints
     // permit.

@@ -18,8 +18,9 @@ Options with_class(uint32_t tclass, uint32_t of_domain = FI_TC_UNSPEC) {
   return options;
 }
 
-// Classes of devices have no DSCP.
+// Classes of devices have no DSCP. What software sends over IP has.
 bool has_dscps() {
+  if (stack().starts_with("tcp") || stack().starts_with("udp")) return true;
   const uint32_t wanted = fi_tc_dscp_set(9);
   const Info info = find_info(with_class(wanted));
   return info && info->tx_attr->tclass == wanted;
