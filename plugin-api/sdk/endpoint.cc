@@ -312,7 +312,7 @@ int EndpointCore::get_limit(int level, int name, void *value, size_t *length) co
 }
 
 int EndpointCore::set_hmem_option(int level, int name, const void *value, size_t length) {
-  if (level != FI_OPT_ENDPOINT || core_domain_.devices == nullptr) return -FI_ENOPROTOOPT;
+  if (level != FI_OPT_ENDPOINT) return -FI_ENOPROTOOPT;
   return hmem_options_.set(core_domain_.devices, name, value, length);
 }
 

@@ -234,8 +234,7 @@ int HmemEndpointOptions::set(const Hmem *hmem, int name, const void *value, size
   if (name == FI_OPT_CUDA_API_PERMITTED) {
     bool permitted;
     if (value == nullptr || length != sizeof permitted) return -FI_EINVAL;
-    if (hmem == nullptr) return -FI_ENOPROTOOPT;
-    if (hmem->of(FI_HMEM_CUDA) == nullptr) return -FI_EINVAL;
+    if (hmem == nullptr || hmem->of(FI_HMEM_CUDA) == nullptr) return -FI_EINVAL;
     std::memcpy(&permitted, value, sizeof permitted);
     return permitted ? 0 : -FI_EOPNOTSUPP;
   }

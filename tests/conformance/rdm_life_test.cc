@@ -218,6 +218,11 @@ TEST(RdmLife, OptionsOfTheEndpoint) {
   EXPECT_EQ(fi_getopt(net[0].ep.fid(), FI_OPT_ENDPOINT, 987654, &value, &size), -FI_ENOPROTOOPT);
   size = sizeof value;
   EXPECT_EQ(fi_setopt(net[0].ep.fid(), FI_OPT_ENDPOINT, 987654, &value, size), -FI_ENOPROTOOPT);
+  // fi_endpoint.3: where there is no CUDA, and no endpoint without FI_HMEM has it.
+  const bool permitted = false;
+  EXPECT_EQ(fi_setopt(net[0].ep.fid(), FI_OPT_ENDPOINT, FI_OPT_CUDA_API_PERMITTED, &permitted,
+                      sizeof permitted),
+            -FI_EINVAL);
 }
 
 // Two endpoints share a domain and its address vector; each is a peer of its own.

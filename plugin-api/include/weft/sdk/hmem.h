@@ -149,7 +149,8 @@ bool hmem_scatter(const Hmem *hmem, const iovec *iov, size_t count, uint64_t off
                   uint64_t n);
 
 // FI_OPT_FI_HMEM_P2P and FI_OPT_CUDA_API_PERMITTED of an endpoint (fi_endpoint.3) that copies: no
-// device talks to the network by itself. -FI_ENOPROTOOPT: another option, or no FI_HMEM.
+// device talks to the network by itself. -FI_ENOPROTOOPT: another option, or the first one without
+// FI_HMEM. The second one is -FI_EINVAL where there is no CUDA.
 class HmemEndpointOptions {
  public:
   int get(const Hmem *hmem, int name, void *value, size_t *length) const;
