@@ -78,6 +78,8 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   size_t endpoint_count() const { return endpoints_.size(); }
   // Something was given to the NIC. `report`: a completion is wanted, so progress will come.
   void on_sent(bool report);
+  // Something was posted that leaves at the next progress.
+  void on_held_back() { engine().mark_dirty(*this); }
   void poll_device() { device_->poll(); }
   // fi_atomicvalid and its siblings.
   std::optional<Amo> atomic_of(sdk::AtomicKind kind, int op, int datatype) const;

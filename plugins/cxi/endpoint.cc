@@ -150,7 +150,13 @@ ssize_t CxiEndpoint::send_off(Transmit::Op &op, uint64_t flags) {
     transmit_.give(op);
     return rc;
   }
-  if (flags & FI_MORE) return 0;
+  if (flags & FI_MORE) {
+    // There may be no later call: then it leaves at the next progress.
+    holds_back_ = true;
+    domain_.on_held_back();
+    return 0;
+  }
+  holds_back_ = false;
   transmit_.flush();
   domain_.on_sent(report);
   return 0;

@@ -177,6 +177,7 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
 
   // sdk::Poller, from fi_enable on
   void on_poll() override;
+  void send_held_back();
   int wait_fds(std::vector<int> &fds) override;
   bool may_wait() override;
 
@@ -201,6 +202,7 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   std::vector<Region *> regions_;
   std::vector<Region *> windows_;   // for cached keys
   std::vector<sdk::AuthKey> keys_;  // of the address vector, since fi_enable
+  bool holds_back_ = false;         // something with FI_MORE, which nothing has followed
 };
 
 }  // namespace weft::cxi

@@ -310,7 +310,14 @@ void CxiEndpoint::close_portals() {
 
 // ---- progress ----
 
+void CxiEndpoint::send_held_back() {
+  if (!std::exchange(holds_back_, false)) return;
+  transmit_.flush();
+  domain_.device().push();
+}
+
 void CxiEndpoint::on_poll() {
+  send_held_back();
   bool any = transmit_.read_events();
   any |= inbox_.read_events();
   any |= control_.read_events();
@@ -331,6 +338,7 @@ int CxiEndpoint::wait_fds(std::vector<int> &fds) {
 
 // Events that have to wait until the application reads its completions wake nobody.
 bool CxiEndpoint::may_wait() {
+  send_held_back();
   bool armed = control_.events().arm();
   if (collectives_.is_open()) armed &= collectives_.events().arm();
   if (!tx().is_full()) armed &= transmit_.events().arm();

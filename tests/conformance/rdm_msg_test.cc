@@ -85,6 +85,24 @@ TEST(RdmMsg, TruncationIsAnErrorOfThatReceiveOnly) {
   }
 }
 
+// fi_msg.3: FI_MORE is a hint. Where nothing follows, the message leaves all the same.
+TEST(RdmMsg, WhatIsSentWithFiMoreLeavesAtTheNextProgress) {
+  RDM_NEEDS(FI_MSG);
+  for (const size_t size : {8, 20000}) {
+    std::vector<uint8_t> out = pattern(size, 1), in(size);
+    Net net;
+    net.exchange(0, 1);
+    must(fi_recv(net[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
+    const iovec iov{out.data(), out.size()};
+    const fi_msg msg{
+        .msg_iov = &iov, .iov_count = 1, .addr = net.at(0, 1), .context = &out, .data = 0};
+    net.post([&] { return fi_sendmsg(net[0].ep, &msg, FI_MORE | FI_COMPLETION); });
+    EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
+    EXPECT_EQ(net.wait(net[0].tx_cq).context, &out);
+    EXPECT_EQ(in, out);
+  }
+}
+
 TEST(RdmMsg, ManyUnexpectedMessagesWaitInOrder) {
   RDM_NEEDS(FI_MSG);
   Net net;
