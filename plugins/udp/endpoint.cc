@@ -53,7 +53,7 @@ const Settings &Endpoint::settings() const {
 
 int Endpoint::control(int command, void *arg) {
   if (command == FI_ALIAS) return sdk::Alias<Endpoint>::open(*this, arg);
-  if (command != FI_ENABLE) return control_flags(command, arg, kSendFlags);
+  if (command != FI_ENABLE) return control_flags(command, arg, kDefaultSendFlags);
   sdk::Guard guard(lock());
   auto done = enable();
   if (done) return 0;

@@ -56,6 +56,8 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   static constexpr uint64_t kSendFlags = FI_COMPLETION | FI_INJECT | FI_MORE | FI_MULTICAST |
                                          FI_REMOTE_CQ_DATA | FI_INJECT_COMPLETE |
                                          FI_TRANSMIT_COMPLETE;
+  // A datagram has no field for the remote data of a completion.
+  static constexpr uint64_t kDefaultSendFlags = kSendFlags & ~FI_REMOTE_CQ_DATA;
   ssize_t check_length(uint64_t length, uint64_t flags);
   ssize_t start(const sdk::RecvRequest &request);
   ssize_t start(const sdk::SendRequest &request);

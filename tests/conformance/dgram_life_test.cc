@@ -158,6 +158,24 @@ TEST(DgramLife, AnAliasSendsForItsEndpoint) {
   must(fi_close(&alias->fid));
 }
 
+// The default flags of an alias are those of its sends: what they cannot have is refused here, and
+// not at each of them.
+TEST(DgramLife, AnAliasHasNoFlagsWithWhichItCannotSend) {
+  covers("endpoint aliases");
+  Net net(2);
+  Bytes out(8);
+  for (int bit = 0; bit < 64; ++bit) {
+    const uint64_t flag = uint64_t{1} << bit;
+    if (flag & (FI_TRANSMIT | FI_RECV | FI_MULTICAST | FI_TRIGGER)) continue;
+    fid_ep *alias = nullptr;
+    if (fi_ep_alias(net[0].ep, &alias, FI_TRANSMIT | flag) != 0) continue;
+    const Handle<fid_ep> own(alias);
+    const ssize_t rc = net.attempt(
+        [&] { return fi_send(alias, out.data(), out.size(), nullptr, net.at(0, 1), nullptr); });
+    EXPECT_EQ(rc, 0) << "bit " << bit;
+  }
+}
+
 TEST(DgramLife, OptionsHaveTheLimits) {
   covers("endpoint options");
   Net net(1);

@@ -49,6 +49,23 @@ TEST_F(RdmAlias, InheritsTheFlagsOfTheOtherSide) {
   EXPECT_EQ(flags_of(second, FI_RECV), 0u);
 }
 
+// The default flags of an alias are those of its sends: what they cannot have is refused here, and
+// not at each of them.
+TEST_F(RdmAlias, HasNoFlagsWithWhichItCannotSend) {
+  Net net(2);
+  std::vector<uint8_t> out(8);
+  for (int bit = 0; bit < 64; ++bit) {
+    const uint64_t flag = uint64_t{1} << bit;
+    if (flag & (FI_TRANSMIT | FI_RECV | FI_MULTICAST | FI_TRIGGER)) continue;
+    fid_ep *alias = nullptr;
+    if (fi_ep_alias(net[0].ep, &alias, FI_TRANSMIT | flag) != 0) continue;
+    const Handle<fid_ep> own(alias);
+    const ssize_t rc = net.attempt(
+        [&] { return fi_send(alias, out.data(), out.size(), nullptr, net.at(0, 1), nullptr); });
+    EXPECT_EQ(rc, 0) << "bit " << bit;
+  }
+}
+
 // One endpoint, two completion modes.
 TEST_F(RdmAlias, ReportsByItsOwnFlags) {
   std::vector<uint8_t> in(4), in2(4), out = pattern(4, 1), out2 = pattern(4, 2);

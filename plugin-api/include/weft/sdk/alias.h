@@ -13,7 +13,8 @@
 //    }
 //
 // The endpoint has the members that TransferOps needs (transfer.h), and kSendFlags, the flags that
-// its transmits may have. If it has set_tables(object), that chooses the op tables of the alias. If
+// its transmits may have. If not all of them can be defaults, kDefaultSendFlags are those that can.
+// If it has set_tables(object), that chooses the op tables of the alias. If
 // it has a type Path, what else an alias may have of its own, then path() is the first one, and it
 // has start(request, path) and set_value(path, variable), for FI_SET_VAL. An alias is an object of
 // its own: hooks are attached to it, and it is closed before its endpoint.
@@ -238,7 +239,12 @@ class Alias final : public Object<Alias<E>, fid_ep>, public TransferOps<Alias<E>
   }
   ~Alias() = default;
 
-  static uint64_t tx_known(const E &ep) { return E::kSendFlags | trigger_flag(ep); }
+  static uint64_t tx_known(const E &ep) {
+    if constexpr (requires { E::kDefaultSendFlags; })
+      return E::kDefaultSendFlags | trigger_flag(ep);
+    else
+      return E::kSendFlags | trigger_flag(ep);
+  }
   static uint64_t rx_known(const E &ep) { return kRecvFlags | trigger_flag(ep); }
   static uint64_t trigger_flag(const E &ep) { return ep.has_trigger() ? FI_TRIGGER : 0; }
   static int open(E &ep, void *arg, uint64_t tx, uint64_t rx) {
