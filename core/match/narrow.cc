@@ -16,6 +16,21 @@ void take_if_set(Value &returned, Value wanted) {
   if (wanted != Value{}) returned = wanted;
 }
 
+// Limits that an offer may leave out (0). What is asked for was not refused, so it is there.
+void take_if_unstated(fi_domain_attr &returned, const fi_domain_attr &wanted) {
+  const auto take = [](auto &mine, auto asked) {
+    if (mine == 0) mine = asked;
+  };
+  take(returned.cq_cnt, wanted.cq_cnt);
+  take(returned.ep_cnt, wanted.ep_cnt);
+  take(returned.tx_ctx_cnt, wanted.tx_ctx_cnt);
+  take(returned.rx_ctx_cnt, wanted.rx_ctx_cnt);
+  take(returned.mr_cnt, wanted.mr_cnt);
+  if (returned.cntr_cnt == 0) return;  // some providers have no counters
+  take(returned.max_cntr_value, wanted.max_cntr_value);
+  take(returned.max_err_cntr_value, wanted.max_err_cntr_value);
+}
+
 bool take_key(uint8_t *&key, size_t &size, const uint8_t *wanted, size_t wanted_size) {
   if (wanted == nullptr || wanted_size == 0 || wanted_size == FI_AV_AUTH_KEY) return true;
   auto *copy = static_cast<uint8_t *>(std::malloc(wanted_size));
@@ -101,6 +116,7 @@ bool narrow_info(uint32_t version, uint64_t flags, const fi_info *hints, fi_info
     take_if_set(offer.domain_attr->control_progress, want.control_progress);
     take_if_set(offer.domain_attr->data_progress, want.data_progress);
     take_if_set(offer.domain_attr->av_type, want.av_type);
+    take_if_unstated(*offer.domain_attr, want);
     if (want.domain != nullptr) offer.domain_attr->domain = want.domain;
     if (want.auth_key_size == FI_AV_AUTH_KEY && FI_VERSION_GE(version, kMrBits)) {
       offer.domain_attr->auth_key_size = FI_AV_AUTH_KEY;

@@ -156,6 +156,23 @@ TEST(Narrow, KeysAreCopiedSinceApi15) {
   EXPECT_EQ(old->ep_attr->auth_key, nullptr);
 }
 
+// An offer may leave out its limits. What was asked for was not refused, so the answer has it.
+TEST(Narrow, LimitsThatTheOfferLeavesOutAreThoseOfTheHints) {
+  const InfoPtr wanted = hints();
+  fi_domain_attr &want = *wanted->domain_attr;
+  want.cq_cnt = want.ep_cnt = want.mr_cnt = 7;
+  want.max_cntr_value = want.max_err_cntr_value = 9;
+  const InfoPtr info = offer();
+  fi_domain_attr &have = *info->domain_attr;
+  have.cq_cnt = have.ep_cnt = have.mr_cnt = 0;
+  have.max_cntr_value = have.max_err_cntr_value = 0;
+  have.cntr_cnt = 1;
+  ASSERT_TRUE(narrow_info(kNow, 0, wanted.get(), *info));
+  for (const size_t limit : {have.cq_cnt, have.ep_cnt, have.mr_cnt}) EXPECT_EQ(limit, 7u);
+  EXPECT_EQ(have.max_cntr_value, 9u);
+  EXPECT_EQ(have.max_err_cntr_value, 9u);
+}
+
 TEST(Narrow, KeepsThePassiveEndpoint) {
   struct fid pep {};
   pep.fclass = FI_CLASS_PEP;

@@ -194,6 +194,51 @@ constexpr struct {
                {"udp dgram", "udp", FI_EP_DGRAM},
                {"udp;ofi_rxd rdm", "udp;ofi_rxd", FI_EP_RDM}};
 
+// fi_getinfo.3: what is returned is at least what the hints ask for.
+void expect_no_less(const fi_info &asked, const fi_info &info, const std::string &set) {
+  const struct {
+    const char *field;
+    uint64_t asked, returned;
+  } all[] = {
+#define LEAST(field) {#field, asked.field, info.field}
+      LEAST(tx_attr->inject_size),
+      LEAST(tx_attr->size),
+      LEAST(tx_attr->iov_limit),
+      LEAST(tx_attr->rma_iov_limit),
+      LEAST(rx_attr->size),
+      LEAST(rx_attr->iov_limit),
+      LEAST(ep_attr->max_msg_size),
+      LEAST(ep_attr->max_order_raw_size),
+      LEAST(ep_attr->max_order_war_size),
+      LEAST(ep_attr->max_order_waw_size),
+      LEAST(ep_attr->tx_ctx_cnt),
+      LEAST(ep_attr->rx_ctx_cnt),
+      LEAST(domain_attr->cq_data_size),
+      LEAST(domain_attr->cq_cnt),
+      LEAST(domain_attr->ep_cnt),
+      LEAST(domain_attr->tx_ctx_cnt),
+      LEAST(domain_attr->rx_ctx_cnt),
+      LEAST(domain_attr->max_ep_tx_ctx),
+      LEAST(domain_attr->max_ep_rx_ctx),
+      LEAST(domain_attr->max_ep_stx_ctx),
+      LEAST(domain_attr->max_ep_srx_ctx),
+      LEAST(domain_attr->cntr_cnt),
+      LEAST(domain_attr->mr_iov_limit),
+      LEAST(domain_attr->mr_cnt),
+      LEAST(domain_attr->max_err_data),
+      LEAST(domain_attr->max_cntr_value),
+      LEAST(domain_attr->max_err_cntr_value),
+#undef LEAST
+  };
+  for (const auto &one : all) EXPECT_GE(one.returned, one.asked) << set << ": " << one.field;
+  for (const auto &[wanted, returned] : {std::pair{asked.tx_attr->op_flags, info.tx_attr->op_flags},
+                                         {asked.rx_attr->op_flags, info.rx_attr->op_flags},
+                                         {asked.tx_attr->msg_order, info.tx_attr->msg_order},
+                                         {asked.rx_attr->msg_order, info.rx_attr->msg_order},
+                                         {asked.caps, info.caps}})
+    EXPECT_EQ(wanted & ~returned, 0u) << set;
+}
+
 std::map<std::string, bool> ask_all() {
   std::map<std::string, bool> answers;
   for (const auto &stack : kStacks) {
@@ -208,6 +253,8 @@ std::map<std::string, bool> ask_all() {
       const int rc = fi_getinfo(set.api, nullptr, nullptr, 0, hints, &found);
       answers[std::string(stack.name) + ": " + set.name] = rc == 0;
       EXPECT_EQ(rc == 0, found != nullptr) << set.name;
+      for (const fi_info *one = found; one != nullptr; one = one->next)
+        expect_no_less(*hints, *one, std::string(stack.name) + ": " + set.name);
       fi_freeinfo(found);
       fi_freeinfo(hints);
     }
