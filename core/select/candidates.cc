@@ -250,11 +250,16 @@ class Maker {
     }
   }
 
-  // Whether FI_PROVIDER names a stack of the policy.
+  // Whether FI_PROVIDER names this stack.
   bool wanted_by_filter(std::string_view name) const {
     if (!policy_.filter || policy_.filter->exclude) return false;
     return std::ranges::any_of(policy_.filter->items, [&](const FilterItem &item) {
-      return item.units.size() == 1 && same_word(item.units[0].text, name);
+      std::string there, back;  // the provider first, or last
+      for (const Word &word : item.units) {
+        there += (there.empty() ? "" : ";") + word.text;
+        back = word.text + (back.empty() ? "" : ";") + back;
+      }
+      return same_word(there, name) || same_word(back, name);
     });
   }
 
@@ -290,8 +295,37 @@ class Maker {
         Candidate candidate;
         candidate.elements = {{&layer, {}, false}, {&provider, {}, false}};
         add(std::move(candidate));
+        layers_over(layer, provider);
       }
     }
+  }
+
+  // Layers over a layer. Who asks for one names it.
+  void layers_over(const UnitInfo &layer, const UnitInfo &provider) {
+    for (const UnitInfo &top : units_) {
+      if (&top == &layer || top.kind != WEFT_KIND_LAYER || top.inner_max > 1 ||
+          (top.needs_ep & layer.offers_ep) == 0)
+        continue;
+      Candidate candidate;
+      candidate.elements = {{&top, {}, false}, {&layer, {}, false}, {&provider, {}, false}};
+      candidate.name = stack_name(candidate.units());
+      candidate.only_by_name = true;
+      if (wanted_by_filter(candidate.name)) continue;  // filter() has it
+      add(candidate);
+      stand_in(std::move(candidate), layer, provider);
+    }
+  }
+
+  // Stock's layers have collective operations inside of them: with these capabilities the name of
+  // such a layer is that of the stack with ours on top.
+  void stand_in(Candidate candidate, const UnitInfo &layer, const UnitInfo &provider) {
+    const UnitInfo &top = *candidate.elements.front().unit;
+    candidate.name = stack_name({StackUnit(&provider), StackUnit(&layer)});
+    candidate.only_for_caps = FI_COLLECTIVE;
+    candidate.version = top.version != layer.version ? top.version : top.version + 1;
+    candidate.verdict = {};
+    if (wanted_by_filter(candidate.name)) candidate.origin = "FI_PROVIDER";
+    add(std::move(candidate));
   }
 
   const Policy &policy_;

@@ -46,6 +46,7 @@ struct Candidate {
   std::string name;  // prov_name: "tcp;ofi_rxm"; of an incomplete stack, its name in the policy
   std::vector<CandidateElement> elements;  // from the application down, with hooks
   bool only_by_name = false;               // only if a program or user asks for this name
+  uint64_t only_for_caps = 0;              // only if a program asks for these capabilities
   uint32_t protocol = 0;                   // StackSpec::protocol
   uint32_t version = 0;                    // StackSpec::version, where it has the name of the spec
   size_t preference = kNoPreference;       // place in `use`

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace weft {
 namespace {
 
@@ -28,6 +30,7 @@ constexpr uint32_t kMsg = WEFT_EP_BIT(FI_EP_MSG), kDgram = WEFT_EP_BIT(FI_EP_DGR
 
 class CandidatesTest : public ::testing::Test {
  protected:
+  CandidatesTest() { units_[4].inner_max = 2; }  // link stands nowhere unless it is named
   std::vector<Candidate> make() {
     notes_ = {};
     return make_candidates(policy_, units_, notes_);
@@ -70,6 +73,33 @@ class CandidatesTest : public ::testing::Test {
 TEST_F(CandidatesTest, ProvidersAndLayersThatFit) {
   EXPECT_THAT(made(), ElementsAre("tcp: [tcp]", "udp: [udp]", "tcp;ofi_rxm: [rxm tcp]",
                                   "udp;ofi_rxd: [rxd udp]"));
+}
+
+// A layer over a layer is for who names the stack; for collective operations the name without it
+// will do.
+TEST_F(CandidatesTest, LayersOverLayersAreAskedForByName) {
+  units_.push_back(unit("coll", WEFT_KIND_LAYER, "off_coll", kRdm, kRdm));
+  units_.back().version = 7;
+  EXPECT_THAT(made(),
+              ElementsAre("tcp: [tcp]", "udp: [udp]", "tcp;ofi_rxm: [rxm tcp]",
+                          "tcp;ofi_rxm;off_coll: [coll rxm tcp]", "tcp;ofi_rxm: [coll rxm tcp]",
+                          "udp;ofi_rxd: [rxd udp]", "udp;ofi_rxd;off_coll: [coll rxd udp]",
+                          "udp;ofi_rxd: [coll rxd udp]"));
+  const std::vector<Candidate> all = make();
+  EXPECT_FALSE(all[2].only_by_name);
+  EXPECT_TRUE(all[3].only_by_name && all[4].only_by_name);
+  EXPECT_EQ(all[3].only_for_caps, 0u);
+  EXPECT_EQ(all[4].only_for_caps, FI_COLLECTIVE);
+  EXPECT_EQ(all[4].version, 7u) << "by which fi_fabric() tells it from the stack without it";
+  filter("ofi_rxm;tcp");
+  EXPECT_EQ(made()[0], "tcp;ofi_rxm: [rxm tcp]");
+  const std::vector<Candidate> filtered = make();
+  const auto stands_in = std::ranges::find_if(filtered, [](const Candidate &one) {
+    return one.verdict.accepted && one.only_for_caps != 0;
+  });
+  ASSERT_NE(stands_in, filtered.end());
+  EXPECT_EQ(stands_in->name, "tcp;ofi_rxm");
+  EXPECT_EQ(stands_in->origin, "FI_PROVIDER") << "nobody has to name it in hints";
 }
 
 TEST_F(CandidatesTest, TheFilterLeavesOutStacks) {

@@ -137,6 +137,8 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
   if (slot.candidate.only_by_name && slot.candidate.origin != "FI_PROVIDER" &&
       !is_named(slot.candidate, question.hints))
     return false;
+  const uint64_t caps = question.hints != nullptr ? question.hints->caps : 0;
+  if ((slot.candidate.only_for_caps & ~caps) != 0) return false;
   const Judgement &verdict = slot.candidate.verdict;
   if (!verdict.accepted) {
     reject(slot.candidate.stage, verdict.reason, verdict.remedy, verdict.rule);

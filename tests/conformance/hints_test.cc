@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What fi_getinfo answers to one hint at a time, on every stack, against a table (hints.txt). What
-// weft answers today it must always answer, and also what stock libfabric answers, except for the
-// sets of kRefused. WEFT_TEST_WRITE=FILE writes the answers of the library under test as such a
+// weft answers today it must always answer, and also what stock libfabric answers. WEFT_TEST_WRITE=FILE writes the answers of the library under test as such a
 // table.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -32,15 +31,6 @@ struct Value {
 };
 #define V(x) \
   { #x, uint64_t(x) }
-
-// Stock answers these, and we do not.
-struct Refusal {
-  std::string_view part;  // of the set's name
-  const char *reason;
-};
-constexpr Refusal kRefused[] = {
-    {"FI_COLLECTIVE", "the layer coll is over another layer only where a user says so"},
-};
 
 struct Set {
   std::string name;
@@ -262,12 +252,6 @@ std::map<std::string, bool> ask_all() {
   return answers;
 }
 
-const Refusal *refusal_of(const std::string &name) {
-  for (const Refusal &refusal : kRefused)
-    if (name.find(refusal.part) != std::string::npos) return &refusal;
-  return nullptr;
-}
-
 // Each line: "yes" or "no" from us, the same from stock 2.6.0, and the set.
 TEST(Hints, AreAnsweredAsTheTableSays) {
   const auto answers = ask_all();
@@ -279,7 +263,7 @@ TEST(Hints, AreAnsweredAsTheTableSays) {
   const std::string path = test::source("tests/conformance/hints.txt");
   std::ifstream table(path);
   ASSERT_TRUE(table) << path;
-  size_t lines = 0, refused = 0;
+  size_t lines = 0;
   for (std::string ours, stock, name; table >> ours >> stock && std::getline(table, name);) {
     name.erase(0, 1);
     ++lines;
@@ -287,14 +271,9 @@ TEST(Hints, AreAnsweredAsTheTableSays) {
     const auto at = answers.find(name);
     ASSERT_NE(at, answers.end()) << name;
     EXPECT_EQ(at->second, ours == "yes") << name;
-    if (stock == "yes" && !at->second) {
-      ++refused;
-      EXPECT_NE(refusal_of(name), nullptr) << "stock answers, we refuse without a reason: " << name;
-    }
+    EXPECT_TRUE(stock == "no" || at->second) << "stock answers: " << name;
   }
   EXPECT_EQ(lines, answers.size()) << "sets that the table lacks";
-  // These are of capabilities that weft does not have yet.
-  EXPECT_LE(refused, 10u);
 }
 
 // A source that is all addresses of the host, by the call or by the hints, with a port or with any.
