@@ -62,6 +62,9 @@ struct StackSpec {  // from the application down to the wire
   uint32_t protocol = 0;
   // prov_version. Stacks with one name are parts of it, told apart by this. 0: that of its unit.
   uint32_t version = 0;
+  // Whether that provider made its progress by itself, which its programs take for granted.
+  bool auto_progress = false;
+  uint64_t only_for_caps = 0;  // it is for programs that ask for these capabilities
 };
 
 // One entry of providers.rank; all patterns given must match. Globs with * ? [..], but `subnet` is

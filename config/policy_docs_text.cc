@@ -84,12 +84,16 @@ or in the
 of their hints.
 One such stack is built in:
 .Li sockets ,
-which is
+for programs that still ask for that name: it is
 .Li tcp ,
-and
 .Li udp
-for datagrams, for programs that still ask for that name.
-A fabric is one of both: that of the
+for datagrams, and
+.Li tcp;ofi_rxm
+for programs that ask for
+.Dv FI_ATOMIC .
+Its progress is automatic unless they ask for another kind.
+What none of the three has is not offered by that name either: atomics, tags and triggers of connected endpoints, tags of datagrams.
+A fabric is one of the three: that of the
 .Vt fi_info
 whose attributes open it.
 )"},

@@ -163,6 +163,8 @@ class Maker {
 
   void fill(Candidate &candidate, const StackSpec &spec) {
     candidate.protocol = spec.protocol;
+    candidate.auto_progress = spec.auto_progress;
+    candidate.only_for_caps = spec.only_for_caps;
     if (fill(candidate, spec.elements, "", candidate.elements) == Filled::kRefused)
       candidate.name = spec.name;
   }

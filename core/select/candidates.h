@@ -48,6 +48,7 @@ struct Candidate {
   bool only_by_name = false;               // only if a program or user asks for this name
   uint64_t only_for_caps = 0;              // only if a program asks for these capabilities
   uint32_t protocol = 0;                   // StackSpec::protocol
+  bool auto_progress = false;              // StackSpec::auto_progress
   uint32_t version = 0;                    // StackSpec::version, where it has the name of the spec
   size_t preference = kNoPreference;       // place in `use`
   std::string origin;            // what names it: "stack rdm", "FI_PROVIDER"; empty: nothing

@@ -125,6 +125,15 @@ InfoPtr Front::Impl::without_replaced_protocol(const Slot &slot, const fi_info *
   return asked;
 }
 
+// Progress that the program does not ask for is automatic.
+void Front::Impl::make_auto(const fi_info *hints, fi_domain_attr &returned) {
+  const fi_domain_attr *const asked = hints != nullptr ? hints->domain_attr : nullptr;
+  if (asked == nullptr || asked->control_progress == FI_PROGRESS_UNSPEC)
+    returned.control_progress = FI_PROGRESS_AUTO;
+  if (asked == nullptr || asked->data_progress == FI_PROGRESS_UNSPEC)
+    returned.data_progress = FI_PROGRESS_AUTO;
+}
+
 bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &record, Misses &misses,
                       std::vector<Found> &found) {
   const auto reject = [&](Stage stage, const std::string &reason, const std::string &remedy = {},
@@ -184,6 +193,7 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
   for (fi_info *info : *offered) {
     fitting.emplace_back(info);
     if (asked != nullptr) info->ep_attr->protocol = slot.candidate.protocol;
+    if (slot.candidate.auto_progress) make_auto(question.hints, *info->domain_attr);
   }
   const size_t before = found.size();
   for (InfoPtr &info : fitting) {

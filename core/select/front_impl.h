@@ -113,6 +113,7 @@ struct Front::Impl {
   // Whether the hints and flags exclude this stack before it is opened.
   std::optional<Refusal> left_out(Slot &slot, const fi_info *hints);
   static InfoPtr without_replaced_protocol(const Slot &slot, const fi_info *hints);
+  static void make_auto(const fi_info *hints, fi_domain_attr &returned);
   // Whether the hints ask for a stack by the name that the policy gave it.
   static bool is_named(const Candidate &candidate, const fi_info *hints);
   // prov_name_admits() by either name of each unit.

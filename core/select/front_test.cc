@@ -193,7 +193,7 @@ TEST_F(FrontTest, AStackNotInUseCanBeAskedForByName) {
   EXPECT_THAT(shown(ask(front({{"FI_PROVIDER", "sockets"}}))), both);
 }
 
-// A stack of two parts, one for connections and one for datagrams.
+// A stack of several parts: one for connections, one for datagrams.
 TEST_F(FrontTest, AFabricIsOfThePartWhoseInfoWasGiven) {
   Front &from = front();
   const auto opened = [&](fi_fabric_attr attr, const fi_info *info = nullptr) -> std::string {
@@ -252,8 +252,9 @@ TEST_F(FrontTest, ExplainsEachPart) {
   Front &from = front();
   auto told = nlohmann::json::parse(from.explain_json("sockets").value());
   EXPECT_EQ(told["elements"][0]["unit"], "tcp");
-  ASSERT_EQ(told["parts"].size(), 1u);
+  ASSERT_EQ(told["parts"].size(), 2u);
   EXPECT_EQ(told["parts"][0]["elements"][0]["unit"], "udp");
+  EXPECT_EQ(told["parts"][1]["elements"][0]["unit"], "rxm");
   told = nlohmann::json::parse(from.explain_json("udp").value());
   EXPECT_FALSE(told.contains("parts"));
   site("version: 1\nuse: [sockets]\n");

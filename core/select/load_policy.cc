@@ -327,13 +327,20 @@ class Merger {
 Policy load_policy(const PolicySources &sources) {
   Policy policy;
   // A provider that stock libfabric dropped; programs still ask for it, some of them by its protocol.
-  // It had connections and datagrams.
-  for (const auto &[provider, minor] : {std::pair("tcp", 0u), std::pair("udp", 1u)})
-    policy.stacks.push_back({"sockets",
-                             {{WEFT_KIND_PROVIDER, provider, false, {}, "built-in"}},
-                             {"built-in"},
-                             FI_PROTO_SOCK_TCP,
-                             FI_VERSION(1, minor)});
+  // It had connections and datagrams, and atomics.
+  const StackElement rxm = {WEFT_KIND_LAYER, "rxm", false, {}, "built-in"},
+                     tcp = {WEFT_KIND_PROVIDER, "tcp", false, {}, "built-in"},
+                     udp = {WEFT_KIND_PROVIDER, "udp", false, {}, "built-in"};
+  const std::vector<std::pair<std::vector<StackElement>, uint64_t>> parts = {
+      {{tcp}, 0}, {{udp}, 0}, {{rxm, tcp}, FI_ATOMIC}};
+  for (size_t i = 0; i < parts.size(); ++i)
+    policy.stacks.push_back({.name = "sockets",
+                             .elements = parts[i].first,
+                             .origin = {"built-in"},
+                             .protocol = FI_PROTO_SOCK_TCP,
+                             .version = uint32_t(FI_VERSION(1, i)),
+                             .auto_progress = true,
+                             .only_for_caps = parts[i].second});
   Merger merger(policy, sources);
   for (const std::string &folder : sources.system_folders) {
     for (const std::string &path : drop_ins(folder, policy.diagnostics))

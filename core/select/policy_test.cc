@@ -243,8 +243,8 @@ TEST_F(PolicyTest, StacksByNameAndRulesInOrder) {
       "false}]}\n");
   const Policy policy = load();
   EXPECT_EQ(texts(policy), "");
-  ASSERT_EQ(policy.stacks.size(), 4u);  // and the built-in ones
-  const StackSpec &rdm = policy.stacks[3];
+  ASSERT_EQ(policy.stacks.size(), 5u);  // and the built-in ones
+  const StackSpec &rdm = policy.stacks[4];
   ASSERT_EQ(rdm.elements.size(), 3u);
   EXPECT_TRUE(rdm.elements[0].skip_if_unavailable);
   EXPECT_EQ(rdm.elements[1].params[0].value, "16K");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The name `sockets`, which stands for tcp, and for udp where datagrams are asked for. Programs
 // open what they found by any of its kinds of endpoints, several of them in one process.
+#include <rdma/fi_atomic.h>
 #include <rdma/fi_tagged.h>
 
 #include <cstring>
@@ -77,11 +78,51 @@ TEST(SocketsAlias, HasEachKindOfEndpoint) {
 }
 
 TEST(SocketsAlias, AllKindsAreOpenAtOnce) {
-  Self reliable(find(FI_EP_RDM)), datagrams(find(FI_EP_DGRAM)), more(find(FI_EP_RDM));
+  Self reliable(find(FI_EP_RDM)), datagrams(find(FI_EP_DGRAM)), more(find(FI_EP_RDM)),
+      atomics(find(FI_EP_RDM, FI_MSG | FI_ATOMIC));
   for (int i = 0; i < 3; ++i) {
     datagrams.exchange();
     reliable.exchange();
     more.exchange();
+    atomics.exchange();
+  }
+}
+
+// What a capability promises is there: the name is not offered for the others.
+TEST(SocketsAlias, WhatIsOfferedIsThere) {
+  const Info atomics = find(FI_EP_RDM, FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_TRIGGER);
+  EXPECT_EQ(atomics->caps & (FI_ATOMIC | FI_TRIGGER), FI_ATOMIC | FI_TRIGGER);
+  Self self(atomics);
+  size_t count = 0;
+  EXPECT_EQ(fi_atomicvalid(self.ep, FI_UINT64, FI_SUM, &count), 0);
+  EXPECT_GE(count, 1u);
+  const struct {
+    fi_ep_type type;
+    uint64_t caps;
+  } lacking[] = {{FI_EP_MSG, FI_ATOMIC},
+                 {FI_EP_MSG, FI_TAGGED},
+                 {FI_EP_MSG, FI_TRIGGER},
+                 {FI_EP_DGRAM, FI_TAGGED},
+                 {FI_EP_DGRAM, FI_ATOMIC}};
+  for (const auto &[type, caps] : lacking) {
+    Info found;
+    EXPECT_EQ(
+        try_info(found, "127.0.0.1", nullptr, FI_SOURCE, hints_for(type, FI_MSG | caps).get()),
+        -FI_ENODATA)
+        << type << " " << caps_text(caps);
+  }
+}
+
+// Stock's provider of this name had a thread for its progress.
+TEST(SocketsAlias, ProgressIsAutomaticByDefault) {
+  for (const fi_ep_type type : {FI_EP_MSG, FI_EP_RDM, FI_EP_DGRAM}) {
+    EXPECT_EQ(find(type)->domain_attr->data_progress, FI_PROGRESS_AUTO);
+    EXPECT_EQ(find(type)->domain_attr->control_progress, FI_PROGRESS_AUTO);
+    const Info hints = hints_for(type, FI_MSG);
+    hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+    Info manual;
+    must(try_info(manual, "127.0.0.1", nullptr, FI_SOURCE, hints.get()));
+    EXPECT_EQ(manual->domain_attr->data_progress, FI_PROGRESS_MANUAL);
   }
 }
 

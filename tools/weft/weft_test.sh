@@ -117,9 +117,9 @@ says 2 "unknown address format" "info: unknown address format" weft info -a carr
 says 0 "^tcp +selected +selected " "why: table" weft why
 says 0 "^tcp: selected" "why: one unit" weft why tcp
 json 0 'any(d["candidate"] == "tcp" and d["stage"] == "selected" and d["accepted"] for d in j)' "why: JSON" weft why tcp --json
-json 0 '[d["candidate"] for d in j] == ["sockets(tcp)", "sockets(udp)"] and "ask for this name" in j[0]["reason"]' \
+json 0 '[d["candidate"] for d in j] == ["sockets(" + part + ")" for part in ("tcp", "udp", "tcp;ofi_rxm")] and "ask for this name" in j[0]["reason"]' \
   "why: a stack that nobody asked for, JSON" weft why sockets --json
-says 0 "^sockets\(udp\): selected" "why: a stack of two parts" weft why sockets -p sockets --ep dgram
+says 0 "^sockets\(udp\): selected" "why: a stack of several parts" weft why sockets -p sockets --ep dgram
 run 0 "why: absent provider" weft why psm3 && {
   if grep -q "^psm3: rejected" "$work/out" && grep -q "stage *manifest" "$work/out" &&
     grep -q "remedy *install a plugin" "$work/out" && grep -q "searched *$lib/weft" "$work/out"; then
@@ -215,9 +215,9 @@ says 0 "lo 127\.0\.0\.1/8: loopback" "explain: ranking of interfaces" weft expla
 says 0 "^  provider tcp" "explain: default" weft explain
 json 0 'j["stack"] == "tcp" and j["elements"][0]["unit"] == "tcp" and j["elements"][0]["kind"] == "provider"
   and any("127.0.0.1" in l for l in j["elements"][0]["lines"])' "explain: JSON" weft explain tcp --json
-json 0 'j["elements"][0]["unit"] == "tcp" and [p["elements"][0]["unit"] for p in j["parts"]] == ["udp"]
-  and j["parts"][0]["elements"][0]["kind"] == "provider"' "explain: a stack of two parts, JSON" weft explain sockets --json
-says 0 "^  provider udp" "explain: a stack of two parts" weft explain sockets
+json 0 'j["elements"][0]["unit"] == "tcp" and [p["elements"][0]["unit"] for p in j["parts"]] == ["udp", "rxm"]
+  and j["parts"][0]["elements"][0]["kind"] == "provider"' "explain: a stack of several parts, JSON" weft explain sockets --json
+says 0 "^  provider udp" "explain: a stack of several parts" weft explain sockets
 says 1 'did you mean "tcp"' "explain: unknown stack" weft explain tpc
 json 1 'j["error"]' "explain: unknown stack, JSON" weft explain "tcp;nosuch" --json
 printf 'version: 1\nstacks: {mine: [{provider: tcp}]}\nuse: [mine]\nparams: {tcp: {interfaces: [lo]}}\n' >"$work/mine.yaml"
