@@ -1,6 +1,7 @@
 # weft_add_plugin(NAME SOURCES a.cc ... [LIBS ...] [OUTPUT_DIRECTORY DIR] [NO_INSTALL])
 # A plugin file NAME.so that exports weft_plugin_query and nothing else, has no undefined symbols, and whose manifest
-# plugins.d/NAME.yaml is generated from its descriptor. Works in weft's own tree and with the installed SDK.
+# plugins.d/NAME.yaml is generated from its descriptor. Works in weft's own tree and with the installed SDK. Without NO_INSTALL both
+# files are installed into WEFT_PLUGIN_INSTALL_DIR, which is lib/weft (or as weft itself was installed) unless it is set.
 set(WEFT_PLUGIN_MAP ${CMAKE_CURRENT_LIST_DIR}/weft_plugin.map)
 
 function(weft_add_plugin name)

@@ -42,3 +42,38 @@ for example in null-provider pass-layer hook-count loop-provider crc-layer; do
   [ "$symbols" = weft_plugin_query ] || { echo "$example exports: $symbols"; exit 1; }
   echo "$example: built, probed"
 done
+
+# As the guide has it, with installation: below the prefix of the SDK the plugin lies beside weft's own.
+cp -r "$examples/hook-count" "$tmp/vendor"
+rm -rf "$tmp/vendor/build"
+cat >"$tmp/vendor/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(vendor LANGUAGES CXX)
+find_package(weft-plugin-sdk 1.0 REQUIRED)
+weft_add_plugin(vendor SOURCES hook_count.cc)
+END
+vendor() {
+  cmake -S "$tmp/vendor" -B "$tmp/vendor/build" -DCMAKE_PREFIX_PATH="$tmp/sdk" -DCMAKE_BUILD_TYPE=Release \
+    -DCMAKE_CXX_COMPILER="$cxx" "$@" >"$tmp/log" 2>&1
+}
+vendor && cmake --build "$tmp/vendor/build" >>"$tmp/log" 2>&1 &&
+  cmake --install "$tmp/vendor/build" --prefix "$tmp/sdk" >>"$tmp/log" 2>&1 || {
+  cat "$tmp/log"
+  echo "weft_add_plugin() without NO_INSTALL does not build and install against the installed SDK"
+  exit 1
+}
+[ "$(dirname "$(find "$tmp/sdk" -name vendor.so)")" = "$(dirname "$probe")" ] &&
+  [ "$(find "$tmp/sdk" -path '*/plugins.d/vendor.yaml' | wc -l)" = 1 ] || {
+  find "$tmp/sdk" -name 'vendor*'
+  echo "the plugin was not installed beside weft's own"
+  exit 1
+}
+echo "installed: beside weft's own plugins"
+
+# Without tl::expected the error names the package.
+rm -rf "$tmp/vendor/build"
+if vendor -DCMAKE_DISABLE_FIND_PACKAGE_tl-expected=ON || ! grep -q libexpected-dev "$tmp/log"; then
+  cat "$tmp/log"
+  echo "without tl::expected the error names no package to install"
+  exit 1
+fi
