@@ -4,6 +4,7 @@
 #include <rdma/fi_errno.h>
 #include <strings.h>
 #include <unistd.h>
+#include <weft/nearest.h>
 
 #include <algorithm>
 #include <charconv>
@@ -13,7 +14,6 @@
 #include <ctime>
 
 #include "core/api/no_ops.h"
-#include "core/base/nearest.h"
 
 namespace weft {
 namespace {
@@ -42,8 +42,7 @@ template <size_t N>
 std::string known(const std::string_view (&names)[N], std::string_view wrong) {
   std::string text = "known are";
   for (size_t i = 0; i < N; i++) text.append(i == 0 ? " " : ", ").append(names[i]);
-  const std::string meant =
-      nearest(wrong, std::vector<std::string>(std::begin(names), std::end(names)));
+  const std::string meant = nearest(wrong, names);
   if (!meant.empty()) text += "; did you mean \"" + meant + "\"?";
   return text;
 }

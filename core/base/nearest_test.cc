@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "core/base/nearest.h"
-
 #include <gtest/gtest.h>
+#include <weft/nearest.h>
 
 namespace weft {
 namespace {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "core/select/candidates.h"
 
+#include <weft/nearest.h>
+
 #include <algorithm>
 
 #include "core/base/each_element.h"
-#include "core/base/nearest.h"
 #include "core/base/same_word.h"
 #include "core/stack/check_order.h"
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Checks that the names in a policy are those of known units and parameters (policy.h).
+#include <weft/nearest.h>
+
 #include <algorithm>
 
 #include "config/policy_keys.h"
 #include "core/base/each_element.h"
-#include "core/base/nearest.h"
 #include "core/base/same_word.h"
 #include "core/select/candidates.h"
 #include "core/select/policy.h"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The decisions, stacks, plugins and settings of the front as JSON (weft/diagnosis.h).
 #include <rdma/fi_domain.h>
+#include <weft/nearest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "core/base/json.h"
-#include "core/base/nearest.h"
 #include "core/select/front_impl.h"
 
 namespace weft {

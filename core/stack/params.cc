@@ -2,11 +2,10 @@
 #include "core/stack/params.h"
 
 #include <strings.h>
+#include <weft/nearest.h>
 
 #include <charconv>
 #include <optional>
-
-#include "core/base/nearest.h"
 
 namespace weft {
 namespace {

@@ -7,6 +7,7 @@
 #include <absl/strings/str_split.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <weft/nearest.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -178,34 +179,8 @@ Json array_of(const Json &object, std::string_view key) {
   return found != object.end() && found->is_array() ? *found : Json::array();
 }
 
-std::string nearest_word(std::string_view typed, const std::vector<std::string> &known) {
-  const std::string word = absl::AsciiStrToLower(std::string(typed));
-  if (word.empty() || word.size() > 64) return {};
-  std::string best;
-  size_t best_cost = std::clamp<size_t>(word.size() / 3, 1, 3) + 1;
-  for (const std::string &candidate : known) {
-    const std::string other = absl::AsciiStrToLower(candidate);
-    // Cost of turning the first i letters of `word` into the first j of `other`.
-    std::vector<std::vector<size_t>> cost(word.size() + 1, std::vector<size_t>(other.size() + 1));
-    for (size_t i = 0; i <= word.size(); ++i) {
-      for (size_t j = 0; j <= other.size(); ++j) {
-        if (i == 0 || j == 0) {
-          cost[i][j] = i + j;
-          continue;
-        }
-        cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1,
-                               cost[i - 1][j - 1] + (word[i - 1] == other[j - 1] ? 0 : 1)});
-        const bool swapped =
-            i > 1 && j > 1 && word[i - 1] == other[j - 2] && word[i - 2] == other[j - 1];
-        if (swapped) cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
-      }
-    }
-    if (cost[word.size()][other.size()] < best_cost) {
-      best_cost = cost[word.size()][other.size()];
-      best = candidate;
-    }
-  }
-  return best;
+std::string nearest_word(std::string_view word, const std::vector<std::string> &known) {
+  return nearest(word, known);
 }
 
 }  // namespace weft::cli
