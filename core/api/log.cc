@@ -110,11 +110,12 @@ void Log::read_level(const Environment &environment) {
   const std::string *value = environment.find("FI_LOG_LEVEL");
   if (value == nullptr || value->empty()) return;
   const int level = index_of(kLevels, *value);
-  level_ = level >= 0 ? level : static_cast<int>(FI_LOG_WARN);
-  if (level < 0) {
-    notice("FI_LOG_LEVEL=" + *value + ": unknown level; " + known(kLevels, *value) +
-           "; using warn");
+  if (level >= 0) {
+    level_ = level;
+    return;
   }
+  notice("FI_LOG_LEVEL=" + *value + ": unknown level; " + known(kLevels, *value) +
+         "; as without the variable, nothing is logged but mistakes of the configuration");
 }
 
 void Log::read_interval(const Environment &environment) {

@@ -76,11 +76,18 @@ TEST(Log, OutOfRangeArgumentsAreNotShown) {
   EXPECT_THAT(c.lines, ElementsAre(HasSubstr("tcp:?:():1<?> odd\n")));
 }
 
-TEST(Log, ABadLevelGivesOneNoticeWithTheNearestWord) {
+TEST(Log, ABadLevelGivesOneNoticeAndTheDefault) {
   Captured c(Variables{{"FI_LOG_LEVEL", "wran"}});
   EXPECT_THAT(c.lines, ElementsAre(testing::AllOf(HasSubstr("libfabric: FI_LOG_LEVEL=wran"),
                                                   HasSubstr("did you mean \"warn\"?"))));
-  EXPECT_TRUE(c.log.enabled("tcp", FI_LOG_WARN, FI_LOG_CORE));
+  EXPECT_FALSE(c.log.enabled("tcp", FI_LOG_WARN, FI_LOG_CORE));
+  for (const char *word : {"error", "none", "silent", "0"}) {
+    Captured other(Variables{{"FI_LOG_LEVEL", word}});
+    EXPECT_THAT(other.lines,
+                ElementsAre(testing::AllOf(HasSubstr("known are warn, trace, info, debug"),
+                                           HasSubstr("nothing is logged but mistakes"))));
+    EXPECT_FALSE(other.log.enabled("tcp", FI_LOG_WARN, FI_LOG_CORE));
+  }
 }
 
 TEST(Log, ProvidersAreListedOrExcluded) {

@@ -122,6 +122,31 @@ class NameCheck {
   std::vector<std::string> known_, stacks_;
 };
 
+// The library's own variables, and one that launchers set for every libfabric.
+constexpr std::string_view kCoreVariables[] = {
+    "FI_PROVIDER",  "FI_PROVIDER_PATH", "FI_HOOK",       "FI_CONTROL",      "FI_CONFIG",
+    "FI_LOG_LEVEL", "FI_LOG_PROV",      "FI_LOG_SUBSYS", "FI_LOG_INTERVAL", "FI_UNIVERSE_SIZE"};
+
+// A variable of no unit may be of another library or release. One that is near to a name of ours is
+// misspelt.
+void check_core_variable(const std::string &variable, const std::string &value,
+                         std::vector<Diagnostic> &found) {
+  if (variable == "FI_UNIVERSE_SIZE") {
+    const auto size = parse_param({WEFT_TYPE_INT, variable, 1, int64_t{1} << 32}, value);
+    if (!size)
+      found.push_back({true, "environment " + variable,
+                       unused_line(variable, size.error().text, nullptr, nullptr)});
+    return;
+  }
+  if (std::ranges::find(kCoreVariables, variable) != std::end(kCoreVariables) ||
+      is_stock_variable(variable))
+    return;
+  const std::string meant = nearest(variable, kCoreVariables);
+  if (!meant.empty())
+    found.push_back({false, "environment " + variable,
+                     variable + " is not known and has no effect: did you mean " + meant + "?"});
+}
+
 }  // namespace
 
 std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<UnitInfo> &units) {
@@ -151,17 +176,16 @@ std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<Unit
         }
       }
     }
-    if (owner == nullptr) continue;
+    if (owner == nullptr) {
+      check_core_variable(variable, value, found);
+      continue;
+    }
     std::vector<std::string> variables;
     bool declared = false;
     for (const ParamInfo &param : owner->params) {
       variables.push_back(prefix + in_capitals(param.name));
       if (variables.back() != variable) continue;
       declared = true;
-      const auto parsed =
-          parse_param({param.type, param.name, param.minimum, param.maximum}, value);
-      if (!parsed)
-        found.push_back({true, "environment " + variable, variable + ": " + parsed.error().text});
     }
     if (declared) continue;
     if (is_stock_variable(variable)) {

@@ -110,6 +110,7 @@ struct Front::Impl {
   void compose(const Slot &slot, Built &made);
 
   // ---- asking
+  void tell_wrong_setting(const std::string &text);
   // Whether the hints and flags exclude this stack before it is opened.
   std::optional<Refusal> left_out(Slot &slot, const fi_info *hints);
   static InfoPtr without_replaced_protocol(const Slot &slot, const fi_info *hints);

@@ -443,15 +443,24 @@ TEST_F(FrontTest, HooksOnARunningProgram) {
               HasSubstr("no open object"));
 }
 
-TEST_F(FrontTest, AWrongParameterRejectsItsUnit) {
+TEST_F(FrontTest, AWrongVariableTakesNoProviderAway) {
   Front &from = front({{"FI_TCP_EAGER_SIZE", "lots"}, {"FI_TCP_EAGER_SIEZ", "1"}});
+  EXPECT_THAT(shown(ask(from)), testing::Contains("tcp eth0"));
+  ask(from);
+  EXPECT_THAT(notices_,
+              testing::UnorderedElementsAre(
+                  "FI_TCP_EAGER_SIEZ is no parameter of tcp: did you mean FI_TCP_EAGER_SIZE?",
+                  testing::AllOf(HasSubstr("FI_TCP_EAGER_SIZE: \"lots\" is not a size"),
+                                 HasSubstr("; the default, \"16K\", is used"))));
+}
+
+TEST_F(FrontTest, AWrongValueOfAFileRejectsItsUnit) {
+  site("version: 1\nparams: {tcp: {eager_size: lots}}\n");
+  Front &from = front({{"FI_TCP_EAGER_SIZE", "32K"}});
   EXPECT_THAT(shown(ask(from)), ElementsAre("udp eth0", "udp docker0"));
   EXPECT_THAT(reasons(from, "tcp"), HasSubstr("\"lots\" is not a size"));
-  EXPECT_THAT(reasons(from, "tcp"), HasSubstr("environment FI_TCP_EAGER_SIZE"));
-  ASSERT_EQ(notices_.size(), 2u);
-  EXPECT_EQ(notices_[0],
-            "FI_TCP_EAGER_SIEZ is no parameter of tcp: did you mean FI_TCP_EAGER_SIZE?");
-  EXPECT_THAT(notices_[1], HasSubstr("FI_TCP_EAGER_SIZE: \"lots\" is not a size"));
+  ASSERT_EQ(notices_.size(), 1u);
+  EXPECT_THAT(notices_[0], HasSubstr("10-site.yaml:2:16: params.tcp.eager_size: \"lots\""));
 }
 
 TEST_F(FrontTest, ConfigurationMistakesGiveOneNotice) {

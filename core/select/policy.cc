@@ -147,7 +147,20 @@ std::vector<Setting> settings_of(const Policy &policy, const UnitInfo &unit,
                key + " is final in " + final->origin.where + ": the variable is ignored"});
         continue;
       }
-      settings.push_back({param.name, found->second, "environment " + variable});
+      const Result<ParamValue> parsed =
+          parse_param({param.type, param.name, param.minimum, param.maximum}, found->second);
+      if (parsed) {
+        settings.push_back({param.name, found->second, "environment " + variable});
+      } else if (diagnostics != nullptr) {
+        const auto other =
+            std::find_if(settings.rbegin(), settings.rend(),
+                         [&](const Setting &setting) { return setting.key == param.name; });
+        diagnostics->push_back(
+            {true, "environment " + variable,
+             unused_line(variable, parsed.error().text,
+                         other != settings.rend() ? &*other : nullptr,
+                         param.has_default ? param.default_value.c_str() : nullptr)});
+      }
     }
   }
   return settings;

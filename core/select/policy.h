@@ -33,6 +33,7 @@
 #include "core/select/environment.h"
 #include "core/select/stack_units.h"
 #include "core/stack/params.h"
+#include "core/stack/usable_settings.h"
 
 namespace weft {
 
@@ -91,7 +92,8 @@ Judgement judge_unit(const Policy &policy, const UnitInfo &unit);
 Judgement judge_filter(const Policy &policy, const StackUnits &units);
 
 // The settings of all sources for a unit, the weakest first, the environment last. Diagnostics:
-// variables that a final key overrules.
+// variables that a final key overrules, and those whose values the declaration refuses. These are
+// left out: what holds without them is used.
 std::vector<Setting> settings_of(const Policy &policy, const UnitInfo &unit,
                                  std::vector<Diagnostic> *diagnostics = nullptr);
 

@@ -337,7 +337,9 @@ TEST_F(PolicyTest, NamesAreCheckedAgainstWhatThereIs) {
   const std::vector<UnitInfo> units = {unit("tcp"), unit("udp"),
                                        unit("rxm", WEFT_KIND_LAYER, "ofi_rxm")};
   std::vector<std::string> found;
-  for (const Diagnostic &one : check_names(policy, units)) found.push_back(one.text);
+  std::vector<Diagnostic> diagnostics = check_names(policy, units);
+  for (const UnitInfo &one : units) (void)settings_of(policy, one, &diagnostics);
+  for (const Diagnostic &one : diagnostics) found.push_back(one.text);
   EXPECT_THAT(
       found,
       UnorderedElementsAre(
@@ -351,7 +353,45 @@ TEST_F(PolicyTest, NamesAreCheckedAgainstWhatThereIs) {
           HasSubstr("FI_PROVIDER=tpc,tcp (column 1) names \"tpc\""),
           "FI_TCP_CONNECT_TIMEOUT_SM is no parameter of tcp: did you mean "
           "FI_TCP_CONNECT_TIMEOUT_MS?",
-          "FI_OFI_RXM_CONNECT_TIMEOUT_MS: \"x\" is not an integer"));
+          HasSubstr("FI_OFI_RXM_CONNECT_TIMEOUT_MS: \"x\" is not an integer")));
+}
+
+TEST_F(PolicyTest, AWrongValueOfAVariableLeavesWhatHoldsWithoutIt) {
+  const std::string path = site("version: 1\nparams: {tcp: {connect_timeout_ms: 7}}\n");
+  const Policy policy = load({{"FI_TCP_CONNECT_TIMEOUT_MS", "-5"}, {"FI_TCP_IFACE", "b"}});
+  UnitInfo tcp = unit("tcp");
+  for (ParamInfo &param : tcp.params)
+    if (param.name == "connect_timeout_ms") param.maximum = 10;
+  std::vector<Diagnostic> diagnostics;
+  std::vector<std::string> settings;
+  for (const Setting &one : settings_of(policy, tcp, &diagnostics))
+    settings.push_back(one.key + "=" + one.value);
+  EXPECT_THAT(settings, ElementsAre("connect_timeout_ms=7", "iface=b"));
+  ASSERT_EQ(diagnostics.size(), 1u);
+  EXPECT_TRUE(diagnostics[0].error);
+  EXPECT_EQ(diagnostics[0].text,
+            "FI_TCP_CONNECT_TIMEOUT_MS: \"-5\" is out of range: 1 to 10; \"7\", from " + path +
+                ":2:16, is used");
+}
+
+TEST_F(PolicyTest, AVariableThatIsNearToOneOfOursIsTold) {
+  const Policy policy = load({{"FI_PROVIDERR", "tcp"},
+                              {"FI_LOG_LEVLE", "warn"},
+                              {"FI_HOKO", "trace"},
+                              {"FI_PROVIDER_PATH", "/a"},
+                              {"FI_UET_TX_SIZE", "1"},
+                              {"FI_SHM_TX_SIZE", "1"},
+                              {"FI_MR_CACHE_MONITOR", "disabled"},
+                              {"FI_UNIVERSE_SIZE", "all"}});
+  std::vector<std::string> found;
+  for (const Diagnostic &one : check_names(policy, {unit("tcp")})) found.push_back(one.text);
+  EXPECT_THAT(found,
+              UnorderedElementsAre(
+                  "FI_PROVIDERR is not known and has no effect: did you mean FI_PROVIDER?",
+                  "FI_LOG_LEVLE is not known and has no effect: did you mean FI_LOG_LEVEL?",
+                  "FI_HOKO is not known and has no effect: did you mean FI_HOOK?",
+                  "FI_UNIVERSE_SIZE: \"all\" is not an integer from 1 to 4294967296; it counts as "
+                  "not set"));
 }
 
 // One run reports all that is wrong with a file: its form, and the names that could be read.

@@ -19,6 +19,13 @@ StackNames names_of_elements(const std::vector<CandidateElement> &elements) {
   return names;
 }
 
+bool has_settings(const std::vector<PlanElement> &elements) {
+  return std::any_of(elements.begin(), elements.end(), [](const PlanElement &element) {
+    return !element.settings.empty() ||
+           std::any_of(element.branches.begin(), element.branches.end(), has_settings);
+  });
+}
+
 }  // namespace
 
 const Built &Front::Impl::build(Slot &slot) {
@@ -106,6 +113,7 @@ void Front::Impl::compose(const Slot &slot, Built &made) {
   made.elements = std::move(kept.elements);
   plan.name = slot.candidate.only_by_name ? slot.candidate.name : stack_name(made.units);
   plan.version = slot.candidate.version;
+  plan.tell = [this](const std::string &line) { notice(line); };
   Result<std::shared_ptr<Stack>> stack = Stack::build(plan, &options.services, options.objects);
   if (stack) {
     made.name = plan.name;
@@ -113,7 +121,17 @@ void Front::Impl::compose(const Slot &slot, Built &made) {
   } else {
     made.decisions.add({slot.candidate.label(), Stage::kInit, false, stack.error().text, "",
                         slot.candidate.origin});
+    if (stack.error().code == FI_EINVAL && has_settings(plan.elements))
+      tell_wrong_setting(stack.error().text);
   }
+}
+
+// A value that only the unit knows to be wrong. What a declaration tells was told before.
+void Front::Impl::tell_wrong_setting(const std::string &text) {
+  const bool told = std::any_of(names.begin(), names.end(), [&](const Diagnostic &one) {
+    return one.error && text.find(one.where) != std::string::npos;
+  });
+  if (!told) notice(text);
 }
 
 std::string Front::Impl::reason_of(const Built &built) {

@@ -34,7 +34,11 @@ Result<ParamValue> parse_bool(std::string_view text) {
     if (word.size() == text.size() && strncasecmp(word.data(), text.data(), word.size()) == 0)
       return ParamValue{value, {}};
   }
-  return bad(text, "a truth value: write yes or no");
+  std::vector<std::string_view> words;
+  for (const auto &[word, value] : kWords) words.push_back(word);
+  const std::string close = text.size() > 1 ? nearest(text, words) : std::string();
+  return bad(text, "a truth value: write yes or no" +
+                       (close.empty() ? "" : "; did you mean \"" + close + "\"?"));
 }
 
 struct Number {
@@ -63,25 +67,33 @@ std::optional<Number> leading_number(std::string_view text) {
   return number;
 }
 
+bool is_limited(const ParamType &param) {
+  return param.minimum != 0 || param.maximum != 0;
+}
+
+std::string range_of(const ParamType &param) {
+  return std::to_string(param.minimum) + " to " + std::to_string(param.maximum);
+}
+
 Result<ParamValue> in_range(const ParamType &param, int64_t value, std::string_view text) {
-  const bool limited = param.minimum != 0 || param.maximum != 0;
-  if (limited && (value < param.minimum || value > param.maximum)) {
+  if (is_limited(param) && (value < param.minimum || value > param.maximum)) {
     return tl::unexpected<Error>(
-        Error{FI_EINVAL, quoted(text) + " is out of range: " + std::to_string(param.minimum) +
-                             " to " + std::to_string(param.maximum)});
+        Error{FI_EINVAL, quoted(text) + " is out of range: " + range_of(param)});
   }
   return ParamValue{value, {}};
 }
 
 Result<ParamValue> parse_int(const ParamType &param, std::string_view text) {
   const std::optional<Number> number = leading_number(text);
-  if (!number || !number->rest.empty()) return bad(text, "an integer");
+  if (!number || !number->rest.empty())
+    return bad(text, "an integer" + (is_limited(param) ? " from " + range_of(param) : ""));
   return in_range(param, number->value, text);
 }
 
 Result<ParamValue> parse_size(const ParamType &param, std::string_view text) {
   const std::optional<Number> number = leading_number(text);
-  const char *expected = "a size: write bytes, or K, M, G after the number (powers of 1024)";
+  const std::string expected = "a size: write bytes, or K, M, G after the number (powers of 1024)" +
+                               (is_limited(param) ? ", " + range_of(param) : "");
   if (!number || number->value < 0) return bad(text, expected);
   int shift = 0;
   if (number->rest.size() == 1) {

@@ -124,7 +124,8 @@ TEST(ResolveParams, ErrorsNameUnitPlaceAndRemedy) {
       "\"connect_timeout_ms\"?");
   EXPECT_EQ(
       resolve_params("tcp", unit, {{"connect_timeout_ms", "soon", "/etc/w.yaml:2:3"}}).error().text,
-      "tcp: parameter connect_timeout_ms: \"soon\" is not an integer (/etc/w.yaml:2:3)");
+      "tcp: parameter connect_timeout_ms: \"soon\" is not an integer from 1 to 100000 "
+      "(/etc/w.yaml:2:3)");
   // A mistake is reported even if a stronger setting follows.
   EXPECT_FALSE(
       resolve_params("tcp", unit,

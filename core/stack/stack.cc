@@ -72,6 +72,36 @@ struct Stack::Element {
 
   const char *name() const { return instance->unit().name; }
 
+  // Makes the instance and the provider, in place of what was made before.
+  Result<void> make(InstanceSpec spec) {
+    destroy();
+    WEFT_TRY(instance, Instance::create(std::move(spec)));
+    const weft_unit &unit = instance->unit();
+    const bool is_provider = unit.kind == WEFT_KIND_PROVIDER;
+    const char *call = is_provider ? "create" : "wrap";
+    weft_error why = no_error();
+    int32_t rc = -FI_EINVAL;
+    if (is_provider && unit.provider != nullptr &&
+        has(unit.provider, &weft_provider_unit::create)) {
+      rc = unit.provider->create(instance->c(), &provider, &why);
+    } else if (unit.kind == WEFT_KIND_LAYER && unit.layer != nullptr &&
+               has(unit.layer, &weft_layer_unit::wrap)) {
+      rc = unit.layer->wrap(instance->c(), beneath.data(), static_cast<uint32_t>(beneath.size()),
+                            &provider, &why);
+    } else {
+      return fail(FI_EINVAL, "%s has no %s() (a fault of the plugin)", unit.name, call);
+    }
+    if (rc != 0) return tl::unexpected<Error>(said_by(unit.name, rc, why, call));
+    const weft_provider_ops *ops = provider.ops;
+    if (ops == nullptr || !has(ops, &weft_provider_ops::getinfo) ||
+        !has(ops, &weft_provider_ops::fabric))
+      return fail(FI_EINVAL,
+                  "%s: %s() gave a provider without getinfo or fabric (a fault of the plugin)",
+                  unit.name, call);
+    created = true;
+    return {};
+  }
+
   // The error as the layer above gets it.
   Error told(Error error) const {
     if (branch != 0)
@@ -209,8 +239,12 @@ struct Stack::Element {
   }
 };
 
-Stack::Stack(std::string name, const weft_core_services *services, ObjectTable *objects)
-    : name_(std::move(name)), services_(services), objects_(objects) {}
+Stack::Stack(std::string name, const weft_core_services *services, ObjectTable *objects,
+             TellLine tell)
+    : name_(std::move(name)),
+      services_(services),
+      objects_(objects),
+      tell_(std::move(tell)) {}
 
 Stack::~Stack() {
   while (!elements_.empty()) {
@@ -227,7 +261,7 @@ Result<std::shared_ptr<Stack>> Stack::build(const StackPlan &plan,
                                             ObjectTable *objects) {
   objects->reap();
   WEFT_CHECK(check_order(kinds_of(plan.elements)));
-  std::shared_ptr<Stack> stack(new Stack(plan.name, services, objects));
+  std::shared_ptr<Stack> stack(new Stack(plan.name, services, objects, plan.tell));
   WEFT_CHECK(stack->add_chain(plan.elements, 0));
   // A stack with its own name or version shows it to applications.
   Element &outermost = *stack->elements_.back();
@@ -260,8 +294,16 @@ Result<Stack::Element *> Stack::add_chain(const std::vector<PlanElement> &chain,
 }
 
 Result<void> Stack::add_hook(const PlanElement &planned, uint32_t place, Element &beneath) {
-  WEFT_TRY(std::shared_ptr<Hook> hook,
-           Hook::create({planned.unit, name_, place, planned.settings, services_}));
+  const weft_unit &unit = *planned.unit.unit;
+  std::shared_ptr<Hook> hook;
+  WEFT_CHECK(with_usable_settings(
+      unit, planned.settings,
+      [&](const std::vector<Setting> &settings) -> Result<void> {
+        hook.reset();
+        WEFT_TRY(hook, Hook::create({planned.unit, name_, place, settings, services_}));
+        return {};
+      },
+      tell_));
   beneath.hooks.insert(beneath.hooks.begin(), std::move(hook));
   return {};
 }
@@ -274,8 +316,6 @@ Result<Stack::Element *> Stack::add(const PlanElement &planned, uint32_t place,
       &Element::filtered_explain, &Element::filtered_destroy};
   const weft_unit &unit = *planned.unit.unit;
   auto element = std::make_unique<Element>();
-  WEFT_TRY(element->instance,
-           Instance::create({planned.unit, name_, place, planned.settings, services_}));
   element->prov_version = unit.version;
   element->owner = this;
   element->objects = objects_;
@@ -288,27 +328,12 @@ Result<Stack::Element *> Stack::add(const PlanElement &planned, uint32_t place,
   element->stack = prov_name_over(names, unit.ofi_name != nullptr ? unit.ofi_name : unit.name);
   element->inner = std::move(inner);
 
-  weft_error why = no_error();
-  int32_t rc = -FI_EINVAL;
-  const char *call = unit.kind == WEFT_KIND_PROVIDER ? "create" : "wrap";
-  if (unit.kind == WEFT_KIND_PROVIDER && unit.provider != nullptr &&
-      has(unit.provider, &weft_provider_unit::create)) {
-    rc = unit.provider->create(element->instance->c(), &element->provider, &why);
-  } else if (unit.kind == WEFT_KIND_LAYER && unit.layer != nullptr &&
-             has(unit.layer, &weft_layer_unit::wrap)) {
-    rc = unit.layer->wrap(element->instance->c(), element->beneath.data(),
-                          static_cast<uint32_t>(element->beneath.size()), &element->provider, &why);
-  } else {
-    return fail(FI_EINVAL, "%s has no %s() (a fault of the plugin)", unit.name, call);
-  }
-  if (rc != 0) return tl::unexpected<Error>(said_by(unit.name, rc, why, call));
-  const weft_provider_ops *ops = element->provider.ops;
-  if (ops == nullptr || !has(ops, &weft_provider_ops::getinfo) ||
-      !has(ops, &weft_provider_ops::fabric))
-    return fail(FI_EINVAL,
-                "%s: %s() gave a provider without getinfo or fabric (a fault of the plugin)",
-                unit.name, call);
-  element->created = true;
+  WEFT_CHECK(with_usable_settings(
+      unit, planned.settings,
+      [&](const std::vector<Setting> &settings) {
+        return element->make({planned.unit, name_, place, settings, services_});
+      },
+      tell_));
   elements_.push_back(std::move(element));
   return elements_.back().get();
 }

@@ -42,6 +42,7 @@
 #include "core/stack/check_order.h"
 #include "core/stack/object_table.h"
 #include "core/stack/params.h"
+#include "core/stack/usable_settings.h"
 
 namespace weft {
 
@@ -53,9 +54,10 @@ struct PlanElement {
 };
 
 struct StackPlan {
-  std::string name;                   // prov_name, from the wire up, without hooks
-  std::vector<PlanElement> elements;  // from the application down to the wire
-  uint32_t version = 0;               // prov_version; 0: that of the outermost unit
+  std::string name;                         // prov_name, from the wire up, without hooks
+  std::vector<PlanElement> elements;        // from the application down to the wire
+  uint32_t version = 0;                     // prov_version; 0: that of the outermost unit
+  TellLine tell = {};  // gets a line for each variable that a unit does not take
 };
 
 class Stack : public std::enable_shared_from_this<Stack> {
@@ -102,7 +104,8 @@ class Stack : public std::enable_shared_from_this<Stack> {
     std::thread::id thread;
     const BranchRefused *refused;
   };
-  Stack(std::string name, const weft_core_services *services, ObjectTable *objects);
+  Stack(std::string name, const weft_core_services *services, ObjectTable *objects,
+        TellLine tell);
   // Builds a chain and its branches, from the wire up. `place` is that of its first element. The
   // result is its outermost provider or layer.
   Result<Element *> add_chain(const std::vector<PlanElement> &chain, uint32_t place);
@@ -114,6 +117,7 @@ class Stack : public std::enable_shared_from_this<Stack> {
   std::string name_;
   const weft_core_services *services_;
   ObjectTable *objects_;
+  TellLine tell_;
   // From the wire up, hooks not among them: one branch after the other, then the layer above them.
   std::vector<std::unique_ptr<Element>> elements_;
   std::mutex asking_mutex_;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "weft/sdk/params.h"
 
+#include <weft/nearest.h>
+
+#include <algorithm>
+
 namespace weft::sdk::params_detail {
 
 const weft_value *value_at(const weft_instance *instance, uint32_t index) {
@@ -24,6 +28,21 @@ std::vector<std::string> split(const weft_value *value) {
     rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
   }
   return entries;
+}
+
+Result<size_t> word(const weft_value *value, const char *name,
+                    std::initializer_list<std::string_view> words) {
+  const std::string_view given = text(value);
+  const auto found = std::find(words.begin(), words.end(), given);
+  if (found != words.end()) return static_cast<size_t>(found - words.begin());
+  std::string all;
+  for (const std::string_view one : words) all.append(all.empty() ? "" : ", ").append(one);
+  const std::string close = nearest(given, words);
+  return fail(FI_EINVAL, "%s is \"%.*s\" (%s), which is none of %s%s%s%s", name,
+              static_cast<int>(given.size()), given.data(),
+              value != nullptr && value->origin_core != nullptr ? value->origin_core : "default",
+              all.c_str(), close.empty() ? "" : ": did you mean \"", close.c_str(),
+              close.empty() ? "" : "\"?");
 }
 
 }  // namespace weft::sdk::params_detail

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <initializer_list>
 #include <string_view>
 
 #include "plugins/cxi/provider.h"
@@ -18,17 +17,6 @@ using Params = sdk::Params<CxiProvider>;
 
 constexpr size_t kMaxUniverse = size_t{1} << 32;
 
-// Which of them a parameter has.
-Result<size_t> choice(std::string_view value, const char *origin, const char *name,
-                      std::initializer_list<std::string_view> all) {
-  const auto found = std::ranges::find(all, value);
-  if (found != all.end()) return size_t(found - all.begin());
-  std::string list;
-  for (const std::string_view one : all) list.append(list.empty() ? "" : ", ").append(one);
-  return fail(FI_EINVAL, "cxi %s is \"%.*s\" (%s): one of %s", name, int(value.size()),
-              value.data(), origin, list.c_str());
-}
-
 // A parameter that has an older name, too.
 int64_t or_older(int64_t value, bool is_default, int64_t older) {
   return is_default && older >= 0 ? older : value;
@@ -36,12 +24,9 @@ int64_t or_older(int64_t value, bool is_default, int64_t older) {
 
 // What only the hardware would follow.
 Result<void> check_hardware(const Params &params) {
-  WEFT_CHECK(choice(params.string("ats_mlock_mode"), params.origin("ats_mlock_mode"),
-                    "ats_mlock_mode", {"off", "all"}));
-  WEFT_CHECK(choice(params.string("llring_mode"), params.origin("llring_mode"), "llring_mode",
-                    {"idle", "always", "never"}));
-  WEFT_CHECK(choice(params.string("cq_policy"), params.origin("cq_policy"), "cq_policy",
-                    {"always", "high_empty", "low_empty", "low"}));
+  WEFT_CHECK(params.word("ats_mlock_mode", {"off", "all"}));
+  WEFT_CHECK(params.word("llring_mode", {"idle", "always", "never"}));
+  WEFT_CHECK(params.word("cq_policy", {"always", "high_empty", "low_empty", "low"}));
   return {};
 }
 
@@ -138,11 +123,9 @@ Result<Settings> CxiProvider::settings_of(const weft_instance *instance) {
   s.default_vni = Vni(params.integer("default_vni"));
   s.enable_trig_op_limit = params.flag("enable_trig_op_limit");
 
-  WEFT_TRY(const size_t proto, choice(params.string("rdzv_proto"), params.origin("rdzv_proto"),
-                                      "rdzv_proto", {"default", "alt_read"}));
+  WEFT_TRY(const size_t proto, params.word("rdzv_proto", {"default", "alt_read"}));
   s.alt_read = proto == 1;
-  WEFT_TRY(const size_t mode, choice(params.string("rx_match_mode"), params.origin("rx_match_mode"),
-                                     "rx_match_mode", {"hardware", "software", "hybrid"}));
+  WEFT_TRY(const size_t mode, params.word("rx_match_mode", {"hardware", "software", "hybrid"}));
   s.match_mode = MatchMode(mode);
   s.preemptive = {.low_on_message = params.flag("hybrid_preemptive"),
                   .low_on_receive = params.flag("hybrid_recv_preemptive"),

@@ -57,15 +57,10 @@ class HookTrace : public Recorder,
     WEFT_TRY(settings.peers, at(read_peers(params.list("peers")), params.origin("peers")));
     settings.min_size = params.size("min_size");
     settings.sample = uint32_t(params.integer("sample"));
-    const std::string_view start = params.string("start"), stop = params.string("stop");
-    if (start != "now" && start != "error")
-      return fail(FI_EINVAL, "start is \"%.*s\" (%s): say now or error", int(start.size()),
-                  start.data(), params.origin("start"));
-    if (stop != "never" && stop != "error")
-      return fail(FI_EINVAL, "stop is \"%.*s\" (%s): say never or error", int(stop.size()),
-                  stop.data(), params.origin("stop"));
-    if (start == "error") settings.store.phase = Phase::waiting;
-    settings.store.stop_at_error = stop == "error";
+    WEFT_TRY(const size_t start, params.word("start", {"now", "error"}));
+    WEFT_TRY(const size_t stop, params.word("stop", {"never", "error"}));
+    if (start == 1) settings.store.phase = Phase::waiting;
+    settings.store.stop_at_error = stop == 1;
     return std::make_unique<HookTrace>(instance, std::move(settings));
   }
 

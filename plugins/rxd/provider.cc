@@ -33,15 +33,9 @@ Result<Options> Options::from(const weft_instance *instance) {
   Options o;
   o.datagram_size = params.size("datagram_size");
   if (o.datagram_size != 0) o.datagram_size = std::max(o.datagram_size, kLeastDatagram);
-  const std::string_view checksum = params.string("checksum");
-  if (checksum == "on") {
-    o.checksum = Checksum::kOn;
-  } else if (checksum == "off") {
-    o.checksum = Checksum::kOff;
-  } else if (checksum != "auto") {
-    return fail(FI_EINVAL, "rxd: checksum \"%.*s\" (%s): one of on, off, auto",
-                int(checksum.size()), checksum.data(), params.origin("checksum"));
-  }
+  WEFT_TRY(const size_t checksum, params.word("checksum", {"auto", "on", "off"}));
+  if (checksum == 1) o.checksum = Checksum::kOn;
+  if (checksum == 2) o.checksum = Checksum::kOff;
   o.auth_key_file = params.string("auth_key_file");
   o.tx_size = size_t(params.integer("tx_size"));
   o.rx_size = size_t(params.integer("rx_size"));

@@ -209,7 +209,7 @@ class Trace(unittest.TestCase):
         self.assertIn("perfetto", self.run_weft("trace", "convert", "--to", "xml", odd, status=2).stderr)
         wrong = subprocess.run([OPTIONS.bin + "/weft", "why", "tcp"], env={**self.environment, "FI_HOOK": "trace", "FI_TRACE_OPS": "tsned"},
                                capture_output=True, text=True, timeout=60)
-        self.assertIn('ops: "tsned" is neither', wrong.stdout)
+        self.assertIn('ops: "tsned" is neither', wrong.stderr)
 
     def test_ids_that_the_user_gave_are_taken_for_nobodys_address(self):
         # Each of two peers has the other's fi_addr_t as its id.

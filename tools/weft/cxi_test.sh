@@ -49,6 +49,13 @@ says 0 "^cxi1 +1 " weft cxi service list
 json 'j["id"] == 1 and j["enabled"] and j["usable"] and j["members"] == [] and j["processes"] == []' weft cxi service show 1 --json
 ls "$tmp/run"/cxi-nic-* 2>/dev/null && fail "a file of a NIC that nobody has used"
 
+# --- a wrong word takes no provider away ---
+says 0 "FI_CXI_RX_MATCH_MODE: cxi: rx_match_mode is \"HYBRID\" .*did you mean \"hybrid\"\?; the default, \"hardware\", is used" \
+  env FI_PROVIDER=cxi FI_CXI_RX_MATCH_MODE=HYBRID "$bin/fi_info" -p cxi
+grep -q "provider: cxi" "$tmp/out" || fail "FI_CXI_RX_MATCH_MODE=HYBRID: no cxi"
+says 0 "FI_CXI_RDZV_THRESHOLD: cxi: .* are more than oflow_buf_size .*; the default, \"16384\", is used" \
+  env FI_PROVIDER=cxi FI_CXI_RDZV_THRESHOLD=64M "$bin/fi_info" -p cxi
+
 # --- what a launcher does ---
 says 0 "^service 2 of cxi0: SLINGSHOT_VNIS=234 SLINGSHOT_DEVICES=cxi0 SLINGSHOT_SVC_IDS=2" \
   weft cxi service create --user "$(id -u)" --vni 234 --list-entries 2000 --triggered 64 --class best_effort

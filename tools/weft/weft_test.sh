@@ -250,6 +250,17 @@ json 0 'any(v["key"] == "params.tcp.interfaces" and v["value"] == "lo" and v["or
   "config show: JSON" env FI_CONFIG="$work/mine.yaml" "$bin/weft" config show --json
 json 0 'any(v["key"] == "params.tcp.backlog" and v["value"] == "99" and v["origin"] == "environment FI_TCP_BACKLOG" for v in j["values"])' \
   "config show: environment" env FI_TCP_BACKLOG=99 "$bin/weft" config show --json
+for tool in "fi_info -p tcp" "weft info -p tcp"; do
+  # shellcheck disable=SC2086
+  says 0 '^libfabric: FI_TCP_BACKLOG: "99999" is out of range: 1 to 65535; the default, "4096", is used$' "a wrong variable: $tool" \
+    env FI_TCP_BACKLOG=99999 "$bin"/$tool
+  grep -q "provider: tcp\|^chosen *tcp" "$work/out" || fail "a wrong variable: $tool: no tcp"
+done
+says 0 '^libfabric: FI_PROVIDERR is not known and has no effect: did you mean FI_PROVIDER\?$' "a misspelt variable" \
+  env FI_PROVIDERR=udp "$bin/fi_info" -p tcp
+says 0 '^libfabric: FI_LOG_LEVEL=none: unknown level; known are warn, trace, info, debug; ' "a level that is none" \
+  env FI_LOG_LEVEL=none "$bin/fi_info" -p tcp
+[ "$(grep -c libfabric: "$work/err")" = 1 ] || fail "a level that is none: more than one line"
 says 0 "^params\.tcp\.backlog +4096 +default" "config show: defaults" weft config show --origin --defaults
 
 says 0 "0 errors, 0 warnings in 1 file" "config lint: a good file" weft config lint "$work/mine.yaml"

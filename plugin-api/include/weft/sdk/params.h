@@ -17,14 +17,19 @@
 //      size_t eager_size;
 //    };
 //
-// The core has merged site, user and environment, parsed the value and checked its limits. Not for
+// The core has merged site, user and environment, parsed the value and checked its limits. What only
+// the unit knows to be wrong it returns from create() as FI_EINVAL: then the core tells which
+// variable of the environment it was, and creates the unit without that. A setting that it must not
+// go without (a key) it refuses with another error. Not for
 // values that change: a unit reads its parameters when it is created.
 #ifndef WEFT_SDK_PARAMS_H
 #define WEFT_SDK_PARAMS_H
 
 #include <weft/plugin.h>
+#include <weft/result.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,6 +64,8 @@ inline void the_unit_declares_no_parameter_of_this_name_and_type() {}
 const weft_value *value_at(const weft_instance *instance, uint32_t index);
 std::string_view text(const weft_value *value);
 std::vector<std::string> split(const weft_value *value);
+Result<size_t> word(const weft_value *value, const char *name,
+                    std::initializer_list<std::string_view> words);
 
 }  // namespace params_detail
 
@@ -90,6 +97,12 @@ class Params {
   // Lives as long as the instance; empty where there is no value.
   std::string_view string(Name<WEFT_TYPE_STRING> name) const {
     return params_detail::text(value(name.index));
+  }
+  // Which of `words` the value is, for a parameter that takes no other. The error names them and
+  // the nearest: whoever returns it from create() gets the default in place of a wrong variable.
+  Result<size_t> word(Name<WEFT_TYPE_STRING> name,
+                      std::initializer_list<std::string_view> words) const {
+    return params_detail::word(value(name.index), Unit::info.params[name.index].name, words);
   }
   std::vector<std::string> list(Name<WEFT_TYPE_LIST> name) const {
     return params_detail::split(value(name.index));
