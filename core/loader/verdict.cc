@@ -9,6 +9,12 @@
 namespace weft {
 namespace {
 
+// Who may write to a file and its folders is looked at each time before the file is used, and may
+// change without the file.
+bool is_about_trust(const PluginRecord &record) {
+  return record.verdict == Verdict::kRejected && record.rejection.stage == Stage::kTrust;
+}
+
 Checked<void> as_rejection(const PluginRecord &record) {
   if (record.verdict != Verdict::kRejected && record.verdict != Verdict::kQuarantined) return {};
   Rejection rejection = record.rejection;
@@ -36,8 +42,10 @@ ProbeOptions probe_options(const LoaderOptions &options) {
 }
 
 Checked<void> Verdicts::recall(PluginRecord &record, const PluginRecord **due) {
+  if (is_about_trust(record)) record.verdict = Verdict::kUnprobed;
   // The quarantine list is stronger than an index that was written before.
   const PluginRecord *known = cache_.find(record.library, record.library_stamp);
+  if (known != nullptr && is_about_trust(*known)) known = nullptr;
   if (known != nullptr && cache_.is_due(*known)) {
     record.verdict = Verdict::kUnprobed;
     if (due != nullptr) *due = known;

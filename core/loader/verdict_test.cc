@@ -55,6 +55,31 @@ TEST_F(VerdictTest, AQuarantineIsStrongerThanTheIndex) {
   EXPECT_EQ(log(), "");
 }
 
+TEST_F(VerdictTest, AFileWhoseModeWasMendedIsUsed) {
+  NEEDS_PROBE();
+  install();
+  const std::string library = folder_.at("weft/toy.so");
+  const auto loads = [&] {
+    Loader loader(options());
+    DecisionRecord why;
+    return loader.load("toy", why) != nullptr ? "loaded" : why.decisions()[0].reason;
+  };
+  std::filesystem::permissions(library, std::filesystem::perms::others_write,
+                               std::filesystem::perm_options::add);
+  refresh();
+  EXPECT_THAT(loads(), HasSubstr("everybody can write"));
+  std::filesystem::permissions(library, std::filesystem::perms::others_write,
+                               std::filesystem::perm_options::remove);
+  EXPECT_EQ(loads(), "loaded") << "by what the index says";
+  PluginRecord record;
+  record.library = library;
+  ASSERT_TRUE(stamp_of(library, record.library_stamp));
+  record.verdict = Verdict::kRejected;
+  record.rejection = {Stage::kTrust, "everybody can write to the file", "chmod o-w", false};
+  ASSERT_TRUE(VerdictCache(options().quarantine_file, {}).remember(record));
+  EXPECT_EQ(loads(), "loaded") << "by what was remembered";
+}
+
 // A plugin that was too slow once is probed again later. Until a probe succeeds, it is not opened in
 // this process.
 TEST_F(VerdictTest, AQuarantineForASlowProbeEnds) {

@@ -3,9 +3,11 @@
 #include <rdma/fi_domain.h>
 #include <weft/nearest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/base/json.h"
+#include "core/loader/discovery.h"
 #include "core/select/front_impl.h"
 
 namespace weft {
@@ -81,17 +83,34 @@ Result<std::string> Front::Impl::why_json(std::string_view name) {
                   "only those who ask for this name are offered it",
                   "give it in FI_PROVIDER, or in prov_name of the hints", slot.candidate.origin});
   }
-  if (told.decisions().empty() && !name.empty()) {
-    const UnitInfo *unit = find_unit(loader->units(), name);
-    told.add({std::string(name), unit == nullptr ? Stage::kManifest : Stage::kPolicy, false,
-              unit == nullptr
-                  ? "no plugin has a unit or stack of this name"
-                  : "it is a " + std::string(kind_name(unit->kind)) + " that no stack uses",
-              unit == nullptr ? known_units(loader->units(), name, ~0u)
-                              : "name it in FI_HOOK or in a stack",
-              ""});
-  }
+  if (told.decisions().empty() && !name.empty()) told.add(absence_of(name));
   return told.to_json();
+}
+
+Decision Front::Impl::absence_of(std::string_view name) const {
+  if (const UnitInfo *unit = find_unit(loader->units(), name))
+    return {std::string(name),
+            Stage::kPolicy,
+            false,
+            "it is a " + std::string(kind_name(unit->kind)) + " that no stack uses",
+            "name it in FI_HOOK or in a stack",
+            ""};
+  std::string reason = "no plugin has a unit or stack of this name", remedy;
+  // It may be in a folder that was not looked into.
+  for (const Decision &one : loader->discovery().decisions()) {
+    const bool is_folder = std::any_of(
+        policy.plugin_path.begin(), policy.plugin_path.end(),
+        [&](const Sourced<std::string> &folder) { return tidy_path(folder.value) == one.rule; });
+    if (one.accepted || !is_folder) continue;
+    reason += "; the folder " + one.rule + " was refused: " + one.reason;
+    remedy += one.remedy + "; ";
+  }
+  return {std::string(name),
+          Stage::kManifest,
+          false,
+          reason,
+          remedy + known_units(loader->units(), name, ~0u),
+          ""};
 }
 
 Result<std::string> Front::Impl::explain_json(std::string_view wanted) {

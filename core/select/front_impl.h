@@ -157,6 +157,8 @@ struct Front::Impl {
   Result<std::string> explain_json(std::string_view wanted);
   nlohmann::ordered_json unit_json(const UnitInfo &unit) const;
   Result<std::string> plugins_json();
+  // Why there is nothing to tell about a name.
+  Decision absence_of(std::string_view name) const;
   Result<std::string> config_json();
   std::vector<FrontParam> params();
 

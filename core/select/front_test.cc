@@ -463,6 +463,18 @@ TEST_F(FrontTest, AWrongValueOfAFileRejectsItsUnit) {
   EXPECT_THAT(notices_[0], HasSubstr("10-site.yaml:2:16: params.tcp.eager_size: \"lots\""));
 }
 
+TEST_F(FrontTest, WhyTellsOfAFolderThatWasRefused) {
+  TestFolder open;
+  const std::string folder = open.at("plugins");
+  std::filesystem::create_directories(folder);
+  std::filesystem::permissions(folder, std::filesystem::perms::all);
+  Front &from = front({{"FI_PROVIDER_PATH", folder}});
+  EXPECT_THAT(reasons(from, "frob"),
+              testing::AllOf(HasSubstr("no plugin has a unit or stack of this name; the folder " +
+                                       folder + " was refused: "),
+                             HasSubstr("chmod")));
+}
+
 TEST_F(FrontTest, ConfigurationMistakesGiveOneNotice) {
   site("version: 1\nproviders: {disabel: [udp]}\n");
   Front &from = front();

@@ -370,6 +370,7 @@ json 0 'j == [{"folder": "'"$work/site"'", "written": True, "troubles": ""}]' "r
 chmod o+w "$work/site"
 json 2 "$(site_finding)['state'] == 'FAIL' and $(site_finding)['remedy'].startswith('chmod o-w')" \
   "doctor: a folder that everybody can write to" weft doctor --json
+says 0 "the folder $work/site was refused: .*everybody can write" "why: a name that may be in a refused folder" weft why frob
 unset FI_PROVIDER_PATH
 says 1 "is not a folder" "refresh: no folder" weft plugin refresh "$work/nowhere"
 
