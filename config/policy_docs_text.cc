@@ -115,6 +115,10 @@ an entry must not have a comma in it.
 )"},
     {"plugins.unprobed", R"(A probe tries a library out in a process of its own.
 )"},
+    {"plugins.probe_budget_ms", R"(A program that waits longer for an answer of a plugin in
+.Fn fi_getinfo
+is told which one it waits for, on stderr.
+)"},
     {"control",
      R"(They are attached through a socket, which is there while the process has a fabric open
 .Pq Xr weft 1 , Ic hook .

@@ -112,6 +112,11 @@ Result<void> Front::attach_hook(std::span<struct fid *const>, std::string_view h
 Result<void> Front::detach_hook(std::span<struct fid *const> roots, std::string_view hook) {
   return attach_hook(roots, hook);
 }
+void Front::listen(PluginCalls::Listener, void *) {}
+Result<void> Front::refuse(RefusedFile file) {
+  if (file.library.empty()) return fail(FI_EINVAL, "no library");
+  return {};
+}
 bool Front::control_allowed() {
   return false;
 }

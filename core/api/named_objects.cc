@@ -132,6 +132,20 @@ int diagnosis_detach_hook(struct fid *weft, struct fid *root, const char *hook, 
   });
 }
 
+int diagnosis_watch(struct fid *weft,
+                    void (*step)(void *arg, const char *unit, const char *library,
+                                 const char *call),
+                    void *arg) {
+  process_of(weft).front.listen(step, arg);
+  return 0;
+}
+int diagnosis_refuse(struct fid *weft, const char *library, const char *why, const char *remedy) {
+  return command(nullptr, [&] {
+    return process_of(weft).front.refuse(
+        {or_empty(library), Stage::kGetinfo, or_empty(why), or_empty(remedy)});
+  });
+}
+
 weft_diagnosis_ops diagnosis_ops = {
     .size = sizeof(weft_diagnosis_ops),
     .why = diagnosis_why,
@@ -141,6 +155,8 @@ weft_diagnosis_ops diagnosis_ops = {
     .objects = diagnosis_objects,
     .attach_hook = diagnosis_attach_hook,
     .detach_hook = diagnosis_detach_hook,
+    .watch = diagnosis_watch,
+    .refuse = diagnosis_refuse,
 };
 
 int weft_ops_open(struct fid *, const char *name, uint64_t flags, void **ops, void *) {

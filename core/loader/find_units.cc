@@ -124,6 +124,7 @@ class Finder {
     if (Checked<void> verdict = verdicts_.settle(plugin.record); !verdict)
       return refuse(plugin, verdict.error());
     if (!plugin.record.name.empty()) return;
+    const PluginCalls::Inside inside(options_.calls.get(), file_name(library), library, "dlopen");
     if (Checked<void> described = describe_plugin(library, offer_, plugin.running); !described) {
       verdicts_.remember_misbehaviour(plugin.record, described.error());
       return refuse(plugin, described.error());

@@ -79,7 +79,7 @@ struct Loader::Impl {
   }
 
   // The stages after device, which concern the whole file.
-  Checked<void> prepare(PluginFile &plugin) {
+  Checked<void> prepare(const std::string &unit, PluginFile &plugin) {
     if (plugin.ready) return {};
     if (plugin.record.library_stamp != *plugin.stamp) {
       plugin.record.library_stamp = *plugin.stamp;
@@ -87,11 +87,16 @@ struct Loader::Impl {
     }
     if (Checked<void> verdict = verdicts.settle(plugin.record); !verdict) return verdict;
     const std::string &library = plugin.record.library;
-    Checked<void> done = describe_plugin(library, offer, plugin.running);
+    Checked<void> done;
+    {
+      const PluginCalls::Inside inside(options.calls.get(), unit, library, "dlopen");
+      done = describe_plugin(library, offer, plugin.running);
+    }
     if (done) {
       // A plugin that passed a probe is trusted to return from init().
       std::optional<std::chrono::milliseconds> budget;
       if (plugin.record.verdict != Verdict::kOk) budget = options.probe_budget;
+      const PluginCalls::Inside inside(options.calls.get(), unit, library, "init");
       done = init_plugin(library, offer, budget, plugin.running);
     }
     if (!done) {
@@ -113,7 +118,7 @@ struct Loader::Impl {
       return tl::unexpected<Rejection>(file.error());
     if (auto device = check_devices(info); !device)
       return tl::unexpected<Rejection>(device.error());
-    if (auto ready = whole(prepare(plugin)); !ready)
+    if (auto ready = whole(prepare(info.name, plugin)); !ready)
       return tl::unexpected<Rejection>(ready.error());
 
     const weft_unit *unit = find_unit(*plugin.running.desc, info.name);

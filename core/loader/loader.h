@@ -25,9 +25,18 @@
 #include <vector>
 
 #include "core/base/decision.h"
+#include "core/base/plugin_calls.h"
 #include "core/base/unit.h"
 
 namespace weft {
+
+// A file that somebody saw misbehave in another process. It is not used here, whatever is known of
+// it.
+struct RefusedFile {
+  std::string library;
+  Stage stage = Stage::kGetinfo;
+  std::string cause, remedy;
+};
 
 struct LoaderOptions {
   // Folders with `plugins.idx` and/or `plugins.d/*.yaml` and .so files, most preferred first: the
@@ -39,6 +48,7 @@ struct LoaderOptions {
   // as FI_PROVIDER does; empty: there is no such choice. If all of them are known, an unknown
   // library is neither opened nor probed.
   std::vector<std::string> chosen;
+  std::vector<RefusedFile> refused;
   // Path of weft-config.so, which is opened only to read a manifest that no index covers.
   std::string reader_library;
   std::string probe_program;  // path of weft-probe
@@ -51,9 +61,10 @@ struct LoaderOptions {
   // How many threads do not keep this process from forking: the caller's own, asleep and without
   // locks. Optional.
   std::function<size_t()> own_threads;
-  bool secure = false;            // AT_SECURE: only folders owned by root, no environment
-  std::string library_folder;     // of libfabric.so.1: who owns it is trusted (file_trust.h)
-  weft_core_services services{};  // copied into the offer
+  bool secure = false;                 // AT_SECURE: only folders owned by root, no environment
+  std::string library_folder;          // of libfabric.so.1: who owns it is trusted (file_trust.h)
+  weft_core_services services{};       // copied into the offer
+  std::shared_ptr<PluginCalls> calls;  // knows what is called; optional
 };
 
 // One plugin file and what is known of it, for tools.

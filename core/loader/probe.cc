@@ -140,6 +140,7 @@ PluginRecord not_probed(const std::string &library, std::string cause) {
 PluginRecord judge_report(std::string_view report, const std::string &ending,
                           const std::string &library, bool passing) {
   Stage stage = Stage::kDlopen;
+  std::string unit;
   // A child that failed before it opened the plugin (no libstdc++, no memory) proves nothing
   // about the plugin.
   if (!report.starts_with(kProbeMark))
@@ -148,7 +149,10 @@ PluginRecord judge_report(std::string_view report, const std::string &ending,
   while (report.starts_with(kProbeMark)) {
     const size_t newline = report.find('\n');
     if (newline == std::string_view::npos) break;
-    stage_from_name(report.substr(kProbeMark.size(), newline - kProbeMark.size()), stage);
+    const std::string_view mark = report.substr(kProbeMark.size(), newline - kProbeMark.size());
+    const size_t tab = mark.find('\t');
+    stage_from_name(mark.substr(0, tab), stage);
+    unit = tab == std::string_view::npos ? std::string() : std::string(mark.substr(tab + 1));
     report.remove_prefix(newline + 1);
   }
   PluginRecord record;
@@ -166,7 +170,8 @@ PluginRecord judge_report(std::string_view report, const std::string &ending,
   record.rejection = {stage,
                       "when it was probed, the plugin " +
                           (ending.empty() ? "ended the process with status 0" : ending) +
-                          " in the stage " + std::string(stage_name(stage)),
+                          " in the stage " + std::string(stage_name(stage)) +
+                          (unit.empty() ? "" : " of its unit " + unit),
                       passing ? kPassingRemedy : kAskVendor, true, passing};
   return record;
 }

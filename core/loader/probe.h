@@ -27,7 +27,8 @@ struct ProbeOptions {
 };
 
 inline constexpr int kProbeReportFd = 3;
-inline constexpr std::string_view kProbeMark = "at\t";  // "at\tSTAGE\n": where the child is
+// "at\tSTAGE\n" or "at\tSTAGE\tUNIT\n": where the child is.
+inline constexpr std::string_view kProbeMark = "at\t";
 
 PluginRecord probe_in_child(const ProbeOptions &options, const std::string &library);
 

@@ -45,6 +45,13 @@ Checked<void> Verdicts::recall(PluginRecord &record, const PluginRecord **due) {
   if (is_about_trust(record)) record.verdict = Verdict::kUnprobed;
   // The quarantine list is stronger than an index that was written before.
   const PluginRecord *known = cache_.find(record.library, record.library_stamp);
+  for (const RefusedFile &file : options_.refused) {
+    if (file.library != record.library) continue;
+    PluginRecord refused = known != nullptr ? *known : record;
+    refused.verdict = Verdict::kRejected;
+    refused.rejection = {file.stage, file.cause, file.remedy};
+    return adopt(record, std::move(refused));
+  }
   if (known != nullptr && is_about_trust(*known)) known = nullptr;
   if (known != nullptr && cache_.is_due(*known)) {
     record.verdict = Verdict::kUnprobed;

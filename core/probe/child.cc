@@ -19,6 +19,7 @@
 #include "core/loader/open_library.h"
 #include "core/loader/probe.h"
 #include "core/loader/side_effects.h"
+#include "core/probe/ask.h"
 #include "core/probe/services.h"
 
 namespace weft {
@@ -38,6 +39,16 @@ size_t settled_threads(size_t wanted) {
 
 class Watch {
  public:
+  // What is there now is allowed from now on, beyond what was there before `earlier`.
+  struct Count {
+    size_t threads = count_threads(), files = count_open_files();
+  };
+  void allow(const Count &earlier) {
+    const Count now;
+    if (now.threads > earlier.threads) threads_ += now.threads - earlier.threads;
+    if (now.files > earlier.files) files_ += now.files - earlier.files;
+  }
+
   // What the plugin has changed since this object was made; empty: nothing.
   std::string signals() const { return SignalTable::read().difference(signals_); }
   std::string leftovers() const {
@@ -98,16 +109,16 @@ class Child {
   }
 
  private:
-  void mark(Stage stage) const {
+  void mark(Stage stage, const std::string &unit = {}) const {
     const std::string name(stage_name(stage));
-    write_all(absl::StrCat(std::string(kProbeMark), name, "\n"));
+    write_all(absl::StrCat(std::string(kProbeMark), name, unit.empty() ? "" : "\t", unit, "\n"));
   }
 
   Checked<PluginRecord> try_out() {
     mark(Stage::kTrust);
     Checked<FileStamp> file = check_file(library_, own_trust_rules());
     if (!file) return tl::unexpected<Rejection>(file.error());
-    const Watch watch;
+    Watch watch;
     mark(Stage::kDlopen);
     Checked<OpenPlugin> plugin = open_plugin(library_);
     if (!plugin) return tl::unexpected<Rejection>(plugin.error());
@@ -140,6 +151,15 @@ class Child {
       // Init may fail: the device may be absent. The process that wants the plugin learns of it.
       return record;
     }
+    const Watch::Count before_asking;
+    const Checked<void> asked =
+        ask_units(*answer.desc, state, *record,
+                  [&](const std::string &unit) { mark(Stage::kGetinfo, unit); });
+    if (std::string done = watch.signals(); !done.empty())
+      return misbehaved(Stage::kGetinfo, absl::StrCat("getinfo ", done));
+    if (!asked) return misbehaved(Stage::kGetinfo, asked.error().cause);
+    watch.allow(before_asking);  // a provider may keep what it found
+    mark(Stage::kInit);
     if (answer.desc->fini != nullptr) {
       if (Checked<void> fini = finish(*answer.desc, state); !fini)
         return misbehaved(Stage::kInit, fini.error().cause);

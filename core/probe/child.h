@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The inside of a probe: runs a plugin through dlopen, query, init and fini, and watches what it
-// does to the process.
+// The inside of a probe: runs a plugin through dlopen, query, init, getinfo and fini, and watches
+// what it does to the process.
 //
 // Example:
 //    #include "core/loader/probe.h"

@@ -9,6 +9,7 @@
 #include "core/base/info.h"
 #include "core/base/tostr.h"
 #include "core/select/call_record.h"
+#include "core/select/call_watch.h"
 #include "core/select/front_impl.h"
 
 namespace weft {
@@ -258,13 +259,31 @@ int Front::Impl::getinfo(const Question &question, fi_info **out) {
   *out = nullptr;
   prepare();
   Misses misses;
-  const int ret = choose(question, misses, out);
+  const int ret = choose_watched(question, misses, out);
   if (ret == 0 && !options.record) return 0;
   check_prov_name(question.hints, misses);
   const std::vector<Miss> nearest = misses.sorted();
   if (ret == -FI_ENODATA) tell_misses(nearest);
   if (options.record) options.record(getinfo_record(question, ret, *out, nearest));
   return ret;
+}
+
+int Front::Impl::choose_watched(const Question &question, Misses &misses, fi_info **out) {
+  struct Counted {
+    explicit Counted(std::atomic<size_t> &count) : count_(count) { ++count_; }
+    ~Counted() { --count_; }
+    std::atomic<size_t> &count_;
+  } counted(watches);
+  const CallWatch watch(*calls, std::chrono::milliseconds(policy.probe_budget_ms->value),
+                        [this](const PluginCalls::Call &call) { tell_overdue(call); });
+  return choose(question, misses, out);
+}
+
+void Front::Impl::tell_overdue(const PluginCalls::Call &call) {
+  notice("fi_getinfo waits for " + call.unit + " (" + call.library +
+         "), which has not returned from " + call.name + " for " +
+         std::to_string(policy.probe_budget_ms->value) + " ms: if it hangs, FI_PROVIDER=^" +
+         call.unit + " goes without it; `weft plugin check " + call.library + "` tries it");
 }
 
 void Front::Impl::tell_misses(const std::vector<Miss> &misses) const {

@@ -67,7 +67,11 @@ LoaderOptions Front::Impl::loader_options() const {
   loading.unprobed_allow = policy.unprobed_allow->value;
   loading.secure = options.secure;
   loading.library_folder = options.library_folder;
-  loading.own_threads = options.own_threads;
+  loading.own_threads = [this] {
+    return watches.load() + (options.own_threads ? options.own_threads() : 0);
+  };
+  loading.refused = refused;
+  loading.calls = calls;
   loading.services = options.services;
   if (policy.filter && !policy.filter->exclude) {
     for (const FilterItem &item : policy.filter->items) {
@@ -168,6 +172,18 @@ int Front::fabric(fi_fabric_attr *attr, const fi_info *info, uint64_t flags, fid
     impl_->log(FI_LOG_FABRIC, __func__, __LINE__, std::string("fi_fabric: ") + error.what());
     return -FI_EOTHER;
   }
+}
+
+void Front::listen(PluginCalls::Listener listener, void *arg) {
+  impl_->calls->listen(listener, arg);
+}
+
+Result<void> Front::refuse(RefusedFile file) {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->ready)
+    return fail(FI_EBUSY, "the plugins are known already: refuse a file before anything else");
+  impl_->refused.push_back(std::move(file));
+  return {};
 }
 
 bool Front::control_allowed() {

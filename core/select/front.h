@@ -41,6 +41,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/plugin_calls.h"
+#include "core/loader/loader.h"
 #include "core/stack/object_table.h"
 #include "core/stack/params.h"
 
@@ -98,6 +100,12 @@ class Front {
   Result<void> attach_hook(std::span<struct fid *const> roots, std::string_view hook,
                            std::vector<Setting> settings = {});
   Result<void> detach_hook(std::span<struct fid *const> roots, std::string_view hook);
+
+  // For a process that asks in place of another one, so that a plugin that hangs or crashes harms
+  // only the asking one: tells each call into a plugin (PluginCalls), and refuses a file, before
+  // anything is asked.
+  void listen(PluginCalls::Listener listener, void *arg);
+  Result<void> refuse(RefusedFile file);
 
   // Whether the policy lets other processes of the user attach hooks (`control`).
   bool control_allowed();

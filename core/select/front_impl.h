@@ -23,6 +23,7 @@
 
 #include "core/base/decision.h"
 #include "core/base/info.h"
+#include "core/base/plugin_calls.h"
 #include "core/loader/loader.h"
 #include "core/match/match.h"
 #include "core/select/call_record.h"
@@ -97,6 +98,8 @@ struct Front::Impl {
   // variables without effect.
   void tell_about_configuration();
   void notice(const std::string &line);
+  // A call into a plugin has not returned for longer than a probe may take.
+  void tell_overdue(const PluginCalls::Call &call);
   void log(int32_t subsys, const char *func, int32_t line, const std::string &text,
            int32_t level = FI_LOG_WARN) const;
 
@@ -107,10 +110,10 @@ struct Front::Impl {
   // name. Null: nothing, or nothing can be left out.
   const Built *shrunk(Slot &slot);
   class Composer;
+  void tell_wrong_setting(const std::string &text);
   void compose(const Slot &slot, Built &made);
 
   // ---- asking
-  void tell_wrong_setting(const std::string &text);
   // Whether the hints and flags exclude this stack before it is opened.
   std::optional<Refusal> left_out(Slot &slot, const fi_info *hints);
   static InfoPtr without_replaced_protocol(const Slot &slot, const fi_info *hints);
@@ -131,6 +134,7 @@ struct Front::Impl {
   // Logs why nothing was found: one warning, and at level info a line for each candidate.
   void tell_misses(const std::vector<Miss> &misses) const;
   int choose(const Question &question, Misses &misses, fi_info **out);
+  int choose_watched(const Question &question, Misses &misses, fi_info **out);
   static void tell_selected(const std::vector<Found> &found, DecisionRecord &record);
   // FI_PROV_ATTR_ONLY: one entry per unit. Nothing is opened.
   int list_units(uint32_t version, fi_info **out);
@@ -153,20 +157,23 @@ struct Front::Impl {
   // ---- diagnosis
   std::set<std::string> names_of(std::string_view name) const;
   Result<std::string> why_json(std::string_view name);
+  // Why there is nothing to tell about a name.
+  Decision absence_of(std::string_view name) const;
   // Slots by stack name, name in the policy or, with "", the best that works.
   Result<std::string> explain_json(std::string_view wanted);
   nlohmann::ordered_json unit_json(const UnitInfo &unit) const;
   Result<std::string> plugins_json();
-  // Why there is nothing to tell about a name.
-  Decision absence_of(std::string_view name) const;
   Result<std::string> config_json();
   std::vector<FrontParam> params();
 
   const FrontOptions options;
+  const std::shared_ptr<PluginCalls> calls = std::make_shared<PluginCalls>();
+  std::atomic<size_t> watches{0};  // threads of CallWatch
   const Place place = Place::of_process();
 
   std::mutex mutex;  // preparation, and what is built later
   bool ready = false;
+  std::vector<RefusedFile> refused;
   Policy policy;
   // Destroyed after the stacks: when its plugins' fini() runs, nothing may be open.
   std::unique_ptr<Loader> loader;

@@ -463,6 +463,30 @@ TEST_F(FrontTest, AWrongValueOfAFileRejectsItsUnit) {
   EXPECT_THAT(notices_[0], HasSubstr("10-site.yaml:2:16: params.tcp.eager_size: \"lots\""));
 }
 
+TEST_F(FrontTest, AFileThatIsRefusedIsNotOpened) {
+  Front &from = front();
+  ASSERT_TRUE(from.refuse({installed_->at("lib/weft/toys.so"), Stage::kGetinfo,
+                           "it stalled elsewhere", "ask its vendor"}));
+  ask(from, nullptr, 0, -FI_ENODATA);
+  EXPECT_THAT(reasons(from, "tcp"),
+              HasSubstr("tcp getinfo: it stalled elsewhere | ask its vendor"));
+  EXPECT_FALSE(from.refuse({"/late.so", Stage::kGetinfo, "", ""})) << "it was asked already";
+}
+
+TEST_F(FrontTest, EachCallIntoAPluginIsHeard) {
+  Front &from = front({{"FI_PROVIDER", "tcp"}});
+  std::vector<std::string> heard;
+  from.listen(
+      [](void *arg, const char *unit, const char *, const char *call) {
+        if (unit != nullptr)
+          static_cast<std::vector<std::string> *>(arg)->push_back(std::string(unit) + " " + call);
+      },
+      &heard);
+  ask(from);
+  EXPECT_THAT(heard, testing::IsSupersetOf({"tcp create", "tcp getinfo"}));
+  from.listen(nullptr, nullptr);
+}
+
 TEST_F(FrontTest, WhyTellsOfAFolderThatWasRefused) {
   TestFolder open;
   const std::string folder = open.at("plugins");

@@ -33,6 +33,10 @@ bool has(const Struct *ops, Member Struct::*member) {
   return ops->struct_size >= end && ops->*member != nullptr;
 }
 
+std::string library_of(const LoadedUnit &unit) {
+  return unit.info != nullptr ? unit.info->library : std::string();
+}
+
 // How many elements a chain and its branches have.
 uint32_t size_of(const std::vector<PlanElement> &chain) {
   auto size = static_cast<uint32_t>(chain.size());
@@ -59,6 +63,7 @@ std::vector<ElementKind> kinds_of(const std::vector<PlanElement> &chain) {
 // that layer's hints.
 struct Stack::Element {
   std::unique_ptr<Instance> instance;
+  std::string library;  // of its plugin; empty: unknown
   std::vector<std::shared_ptr<Hook>> hooks;
   weft_provider provider{};  // from create or wrap
   bool created = false;
@@ -72,6 +77,11 @@ struct Stack::Element {
 
   const char *name() const { return instance->unit().name; }
 
+  // A call into the unit, until the result is dropped.
+  PluginCalls::Inside enter(const char *call) const {
+    return {owner->calls_.get(), name(), library, call};
+  }
+
   // Makes the instance and the provider, in place of what was made before.
   Result<void> make(InstanceSpec spec) {
     destroy();
@@ -79,6 +89,7 @@ struct Stack::Element {
     const weft_unit &unit = instance->unit();
     const bool is_provider = unit.kind == WEFT_KIND_PROVIDER;
     const char *call = is_provider ? "create" : "wrap";
+    const auto inside = enter(call);
     weft_error why = no_error();
     int32_t rc = -FI_EINVAL;
     if (is_provider && unit.provider != nullptr &&
@@ -114,6 +125,7 @@ struct Stack::Element {
                                                 const fi_info *hints, const Rejected &rejected) {
     struct fi_info *list = nullptr;
     weft_error why = no_error();
+    const auto inside = enter("getinfo");  // and while its answer is read
     const int32_t rc =
         provider.ops->getinfo(provider.self, version, node, service, flags, hints, &list, &why);
     if (rc != 0) {
@@ -240,10 +252,11 @@ struct Stack::Element {
 };
 
 Stack::Stack(std::string name, const weft_core_services *services, ObjectTable *objects,
-             TellLine tell)
+             std::shared_ptr<PluginCalls> calls, TellLine tell)
     : name_(std::move(name)),
       services_(services),
       objects_(objects),
+      calls_(std::move(calls)),
       tell_(std::move(tell)) {}
 
 Stack::~Stack() {
@@ -261,7 +274,7 @@ Result<std::shared_ptr<Stack>> Stack::build(const StackPlan &plan,
                                             ObjectTable *objects) {
   objects->reap();
   WEFT_CHECK(check_order(kinds_of(plan.elements)));
-  std::shared_ptr<Stack> stack(new Stack(plan.name, services, objects, plan.tell));
+  std::shared_ptr<Stack> stack(new Stack(plan.name, services, objects, plan.calls, plan.tell));
   WEFT_CHECK(stack->add_chain(plan.elements, 0));
   // A stack with its own name or version shows it to applications.
   Element &outermost = *stack->elements_.back();
@@ -299,6 +312,8 @@ Result<void> Stack::add_hook(const PlanElement &planned, uint32_t place, Element
   WEFT_CHECK(with_usable_settings(
       unit, planned.settings,
       [&](const std::vector<Setting> &settings) -> Result<void> {
+        const PluginCalls::Inside inside(calls_.get(), unit.name, library_of(planned.unit),
+                                         "create");
         hook.reset();
         WEFT_TRY(hook, Hook::create({planned.unit, name_, place, settings, services_}));
         return {};
@@ -317,6 +332,7 @@ Result<Stack::Element *> Stack::add(const PlanElement &planned, uint32_t place,
   const weft_unit &unit = *planned.unit.unit;
   auto element = std::make_unique<Element>();
   element->prov_version = unit.version;
+  element->library = library_of(planned.unit);
   element->owner = this;
   element->objects = objects_;
   std::vector<std::string> names;
@@ -411,6 +427,7 @@ std::vector<Stack::Explanation> Stack::explain_chain(const Element *outermost) {
     Explanation &explanation = all.emplace_back(Explanation{element->name(), {}});
     if (has(element->provider.ops, &weft_provider_ops::explain)) {
       weft_error why = no_error();
+      const auto inside = element->enter("explain");
       const int32_t rc = element->provider.ops->explain(
           element->provider.self,
           [](void *arg, const char *text) {

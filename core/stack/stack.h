@@ -37,6 +37,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/plugin_calls.h"
 #include "core/base/unit.h"
 #include "core/match/match.h"
 #include "core/stack/check_order.h"
@@ -57,6 +58,7 @@ struct StackPlan {
   std::string name;                         // prov_name, from the wire up, without hooks
   std::vector<PlanElement> elements;        // from the application down to the wire
   uint32_t version = 0;                     // prov_version; 0: that of the outermost unit
+  std::shared_ptr<PluginCalls> calls = {};  // knows what is called
   TellLine tell = {};  // gets a line for each variable that a unit does not take
 };
 
@@ -105,7 +107,7 @@ class Stack : public std::enable_shared_from_this<Stack> {
     const BranchRefused *refused;
   };
   Stack(std::string name, const weft_core_services *services, ObjectTable *objects,
-        TellLine tell);
+        std::shared_ptr<PluginCalls> calls, TellLine tell);
   // Builds a chain and its branches, from the wire up. `place` is that of its first element. The
   // result is its outermost provider or layer.
   Result<Element *> add_chain(const std::vector<PlanElement> &chain, uint32_t place);
@@ -117,6 +119,7 @@ class Stack : public std::enable_shared_from_this<Stack> {
   std::string name_;
   const weft_core_services *services_;
   ObjectTable *objects_;
+  std::shared_ptr<PluginCalls> calls_;
   TellLine tell_;
   // From the wire up, hooks not among them: one branch after the other, then the layer above them.
   std::vector<std::unique_ptr<Element>> elements_;

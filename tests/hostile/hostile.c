@@ -16,10 +16,80 @@
 #endif
 #define UNUSED __attribute__((unused))
 
-static int32_t create(const weft_instance *instance, weft_provider *provider, weft_error *why) {
-  (void)instance, (void)provider;
+/* ---- what getinfo and its like do ---- */
+
+/* Whether this process only tries plugins out. */
+static int UNUSED is_probe(void) {
+  char name[32] = "";
+  FILE *file = fopen("/proc/self/comm", "r");
+  if (file != NULL && fgets(name, sizeof name, file) == NULL) name[0] = 0;
+  if (file != NULL) fclose(file);
+  return strncmp(name, "weft-probe", 10) == 0;
+}
+
+static void UNUSED hang(void) {
+  for (;;) pause();
+}
+
+#if defined(CASE_getinfo_throws)
+int32_t throwing_getinfo(void *self, uint32_t version, const char *node, const char *service,
+                         uint64_t flags, const struct fi_info *hints, struct fi_info **info,
+                         weft_error *why); /* throws.cc */
+#define do_getinfo throwing_getinfo
+#else
+static const weft_core_services *core;
+static int32_t do_getinfo(void *self, uint32_t version, const char *node, const char *service,
+                          uint64_t flags, const struct fi_info *hints, struct fi_info **info,
+                          weft_error *why) {
+  (void)self, (void)version, (void)node, (void)service, (void)flags, (void)hints, (void)info;
+#if defined(CASE_getinfo_hangs) || defined(CASE_layer_hangs)
+  hang();
+#elif defined(CASE_getinfo_crashes)
+  raise(SIGSEGV);
+#elif defined(CASE_getinfo_exits)
+  _exit(0);
+#elif defined(CASE_getinfo_signal)
+  signal(SIGTERM, SIG_IGN);
+#elif defined(CASE_getinfo_lies) /* an offer that nobody can read */
+  *info = core->info_alloc();
+  (*info)->domain_attr->name = (char *)(uintptr_t)64;
+  (*info)->domain_attr->threading = FI_THREAD_SAFE;
+  return 0;
+#elif defined(CASE_later_hangs)
+  if (!is_probe()) hang();
+#elif defined(CASE_later_crashes)
+  if (!is_probe()) raise(SIGSEGV);
+#elif defined(CASE_later_exits)
+  if (!is_probe()) _exit(0);
+#endif
+  snprintf(why->text, sizeof why->text, "the hostile plugin offers nothing");
+  return -FI_ENODATA;
+}
+#endif
+static int32_t fabric(void *self, struct fi_fabric_attr *attr, struct fid_fabric **opened,
+                      void *context, weft_error *why) {
+  (void)self, (void)attr, (void)opened, (void)context;
   snprintf(why->text, sizeof why->text, "the hostile plugin provides nothing");
   return -FI_ENODATA;
+}
+static void destroy(void *self) {
+  (void)self;
+}
+static const weft_provider_ops provider_ops = {.struct_size = sizeof provider_ops,
+                                               .getinfo = do_getinfo,
+                                               .fabric = fabric,
+                                               .destroy = destroy};
+
+static int32_t create(const weft_instance *instance, weft_provider *provider, weft_error *why) {
+  (void)instance, (void)why;
+#if defined(CASE_create_crashes)
+  raise(SIGSEGV);
+#endif
+#if !defined(CASE_getinfo_throws)
+  core = instance->core;
+#endif
+  provider->ops = &provider_ops;
+  return 0;
 }
 
 static const weft_param param = {
@@ -34,11 +104,11 @@ static const weft_param *const params[] = {&param};
 static const weft_provider_unit provider_unit UNUSED = {.struct_size = sizeof provider_unit,
                                                         .create = create};
 
-#if defined(CASE_layer_of_none)
+#if defined(CASE_layer_of_none) || defined(CASE_layer_hangs)
 static int32_t wrap(const weft_instance *instance, const weft_provider *inner, uint32_t inner_count,
                     weft_provider *provider, weft_error *why) {
-  (void)instance, (void)inner, (void)inner_count, (void)provider, (void)why;
-  return -FI_ENOSYS;
+  (void)inner, (void)inner_count;
+  return create(instance, provider, why);
 }
 static const weft_layer_unit layer_unit = {.struct_size = sizeof layer_unit, .wrap = wrap};
 #endif
@@ -57,6 +127,12 @@ static const weft_unit unit = {
 #elif defined(CASE_layer_of_none) /* it does not say how many providers it takes */
     .kind = WEFT_KIND_LAYER,
     .needs_ep = WEFT_EP_BIT(FI_EP_MSG),
+    .layer = &layer_unit,
+#elif defined(CASE_layer_hangs)
+    .kind = WEFT_KIND_LAYER,
+    .needs_ep = WEFT_EP_BIT(FI_EP_MSG),
+    .inner_min = 1,
+    .inner_max = 1,
     .layer = &layer_unit,
 #else
     .kind = WEFT_KIND_PROVIDER,
@@ -77,7 +153,7 @@ static const weft_unit unit = {
     .security = WEFT_SECURITY_ROBUST,
     .params = params,
     .param_count = 1,
-#if !defined(CASE_no_table) && !defined(CASE_layer_of_none)
+#if !defined(CASE_no_table) && !defined(CASE_layer_of_none) && !defined(CASE_layer_hangs)
     .provider = &provider_unit,
 #endif
 };

@@ -210,7 +210,15 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"query_crashes", Stage::kNegotiate, "when it was probed", true},
         Case{"leaves_thread", Stage::kInit, "left behind 1 threads", true},
         Case{"leaves_file", Stage::kInit, "left behind 1 open files", true},
-        Case{"leaves_process", Stage::kInit, "did not come back within", true}),
+        Case{"leaves_process", Stage::kInit, "did not come back within", true},
+        Case{"create_crashes", Stage::kGetinfo, "in the stage getinfo of its unit hostile", true},
+        Case{"getinfo_hangs", Stage::kGetinfo, "did not come back within", true},
+        Case{"getinfo_crashes", Stage::kGetinfo, "in the stage getinfo of its unit hostile", true},
+        Case{"getinfo_exits", Stage::kGetinfo, "ended the process with status 0", true},
+        Case{"getinfo_throws", Stage::kGetinfo, "the frob engine stalled", true},
+        Case{"getinfo_signal", Stage::kGetinfo, "changed the handling of SIGTERM", true},
+        Case{"getinfo_lies", Stage::kGetinfo, "in the stage getinfo of its unit hostile", true},
+        Case{"layer_hangs", Stage::kGetinfo, "did not come back within", true}),
     case_name);
 
 // ---- files that need no probe to be refused ----

@@ -202,6 +202,8 @@ Result<Facts> gather(const Library &library, uint64_t ranks) {
   for (const Json &plugin : array_of(plugins, "plugins"))
     if (text_of(plugin, "state") == "quarantined")
       facts.quarantined.push_back({text_of(plugin, "library"), text_of(plugin, "reason")});
+    else if (text_of(plugin, "stage") == "getinfo")
+      facts.stuck.push_back({text_of(plugin, "library"), text_of(plugin, "reason")});
 
   look_for_cxi(facts);
 

@@ -76,6 +76,7 @@ struct Facts {
     std::string library, reason;
   };
   std::vector<Quarantined> quarantined;
+  std::vector<Quarantined> stuck;  // hung or crashed when this command asked them
 
   struct Diagnostic {
     bool error = false;

@@ -262,6 +262,11 @@ std::vector<Finding> judge(const Facts &facts) {
     findings.push_back(
         {State::kWarn, "quarantine", absl::StrCat(one.library, " is not used"), one.reason,
          absl::StrCat("repair or replace it, then: weft plugin check '", one.library, "'")});
+  for (const Facts::Quarantined &one : facts.stuck)
+    findings.push_back({State::kFail, "plugins",
+                        absl::StrCat(one.library, " stops every program that asks for it"),
+                        one.reason,
+                        "repair or replace it, or disable its units (providers.disable)"});
   if (facts.quarantined.empty())
     findings.push_back({State::kOk, "quarantine", "no plugin is in it", "", ""});
   for (const Facts::Diagnostic &one : facts.diagnostics)

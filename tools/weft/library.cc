@@ -96,4 +96,15 @@ Result<Json> Library::config() const {
 
 #undef WEFT_ASK
 
+// An older library has neither: then a plugin that hangs is not named.
+void Library::watch(Step step, void *arg) const {
+  if (offsetof(weft_diagnosis_ops, watch) + sizeof(ops_->watch) <= ops_->size)
+    ops_->watch(object_.get(), step, arg);
+}
+void Library::refuse(const std::string &library, const std::string &why,
+                     const std::string &remedy) const {
+  if (offsetof(weft_diagnosis_ops, refuse) + sizeof(ops_->refuse) <= ops_->size)
+    ops_->refuse(object_.get(), library.c_str(), why.c_str(), remedy.c_str());
+}
+
 }  // namespace weft::cli

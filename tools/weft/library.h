@@ -39,6 +39,11 @@ class Library {
   Result<Json> plugins() const;
   Result<Json> config() const;
 
+  // For a process that asks in place of another one (supervise.h).
+  using Step = void (*)(void *arg, const char *unit, const char *library, const char *call);
+  void watch(Step step, void *arg) const;
+  void refuse(const std::string &library, const std::string &why, const std::string &remedy) const;
+
  private:
   struct Close {
     void operator()(struct fid *object) const;

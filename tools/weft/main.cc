@@ -14,6 +14,7 @@
 #include "tools/stats/commands.h"
 #include "tools/trace/commands.h"
 #include "tools/weft/command.h"
+#include "tools/weft/supervise.h"
 #include "tools/weft/text.h"
 
 namespace weft::cli {
@@ -71,6 +72,14 @@ std::string misfit(const CLI::App &app) {
   return absl::StrCat(name, ": unknown ", kind, " '", bare, "'", advice, "\n");
 }
 
+// The commands that run code of plugins.
+bool asks_plugins(std::string_view command) {
+  constexpr std::string_view kCommands[] = {
+      "weft info",         "weft why",    "weft explain",     "weft plugin list",
+      "weft plugin check", "weft doctor", "weft config show", "weft plugin quarantine"};
+  return std::find(std::begin(kCommands), std::end(kCommands), command) != std::end(kCommands);
+}
+
 int run(int argc, char **argv) {
   CLI::App app("Asks this machine's libfabric what it gives a program, and why.", "weft");
   app.set_version_flag("--version", "weft " WEFT_VERSION);
@@ -106,10 +115,14 @@ int run(int argc, char **argv) {
     absl::FPrintF(stderr, "%s`%s --help` lists what there is\n", text, full_name(command));
     return kExitUsage;
   }
-  const Result<int> status = action();
-  if (status) return *status;
-  absl::FPrintF(stderr, "%s: %s\n", full_name(typed(app)), status.error().text);
-  return kExitUsage;
+  const std::string name = full_name(typed(app));
+  const auto run_action = [&] {
+    const Result<int> status = action();
+    if (status) return *status;
+    absl::FPrintF(stderr, "%s: %s\n", name, status.error().text);
+    return kExitUsage;
+  };
+  return asks_plugins(name) && !separated ? supervised(name, run_action) : run_action();
 }
 
 }  // namespace

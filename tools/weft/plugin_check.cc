@@ -138,7 +138,7 @@ FileCheck judge_probe(const Json &record) {
   const std::string verdict = text_of(record, "verdict");
   if (verdict == "ok")
     return {"probe",
-            "loaded, queried, initialized and shut down in a process of its own: nothing to "
+            "loaded, queried, initialized, asked and shut down in a process of its own: nothing to "
             "complain of",
             ""};
   return {"probe",

@@ -71,6 +71,17 @@ struct weft_diagnosis_ops {
    * text_app may be NULL. */
   int (*attach_hook)(struct fid *weft, struct fid *root, const char *hook, char **text_app);
   int (*detach_hook)(struct fid *weft, struct fid *root, const char *hook, char **text_app);
+
+  /* For a process that asks in the place of another one, which goes on if a plugin hangs or crashes:
+   * `step` is called before each call into a plugin (`call`: "dlopen", "init", "create", "wrap",
+   * "getinfo", "explain"), and when one ends, with the one around it; `unit` NULL: there is none. It
+   * runs in the thread of the call, and calls nothing of this library. */
+  int (*watch)(struct fid *weft,
+               void (*step)(void *arg, const char *unit, const char *library, const char *call),
+               void *arg);
+  /* Refuses the plugin file `library` in this process, before anything else was asked. `why` and
+   * `remedy` are what the decision record says of it, at the stage "getinfo". */
+  int (*refuse)(struct fid *weft, const char *library, const char *why, const char *remedy);
 };
 
 #ifdef __cplusplus
