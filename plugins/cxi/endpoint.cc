@@ -44,7 +44,11 @@ ssize_t CxiEndpoint::refuse_vni(Vni vni) {
 Transmit::Op *CxiEndpoint::prepare(void *context, uint64_t flags, bool report, uint64_t completion,
                                    const Peer &peer, Index index, const Path &path) {
   if (tx().is_full()) return nullptr;
-  Transmit::Op *const op = transmit_.take();
+  Transmit::Op *op = transmit_.take();
+  if (op == nullptr && !DeferredWork::is_queueing()) [[unlikely]] {
+    make_progress();  // an application that only injects makes none
+    op = transmit_.take();
+  }
   if (op == nullptr) return nullptr;
   op->context = context;
   op->flags = completion;

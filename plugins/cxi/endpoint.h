@@ -178,6 +178,7 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   // sdk::Poller, from fi_enable on
   void on_poll() override;
   void send_held_back();
+  void make_progress();
   int wait_fds(std::vector<int> &fds) override;
   bool may_wait() override;
 

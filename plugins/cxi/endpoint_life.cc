@@ -325,6 +325,13 @@ void CxiEndpoint::on_poll() {
   if (any) domain_.device().push();  // what was answered
 }
 
+// In a call of the application.
+void CxiEndpoint::make_progress() {
+  transmit_.flush();
+  domain_.poll_device();
+  on_poll();
+}
+
 int CxiEndpoint::wait_fds(std::vector<int> &fds) {
   for (EventQueue *const events : {&transmit_.events(), &inbox_.events(), &control_.events()}) {
     if (events->wait_fd() < 0) return -FI_EMFILE;

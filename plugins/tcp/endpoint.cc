@@ -77,14 +77,18 @@ int Endpoint::control(int command, void *arg) {
 
 // ---- output ----
 
-Operation *Endpoint::take_operation(ssize_t &rc) {
+Operation *Endpoint::take_operation(uint64_t flags, ssize_t &rc) {
   rc = -FI_EAGAIN;
   if (state_ == State::kConnected) {
-    if (tx_.is_full()) return nullptr;
-    if (Operation *op = tx_ops_.take()) return op;
+    Operation *op = tx_.is_full() ? nullptr : tx_ops_.take();
+    if (op != nullptr) return op;
     // Queued injects hold operations, and an application that only injects makes no progress.
     flush_output();
-    if (state_ == State::kConnected) return tx_ops_.take();
+    if (state_ == State::kConnected && !tx_.is_full()) op = tx_ops_.take();
+    // Nor does it read the answers that they may wait for.
+    if (op == nullptr && flags & FI_INJECT && flags & sdk::kRemoteLevels)
+      domain_.engine().progress();
+    if (op != nullptr || state_ == State::kConnected) return op;
   }
   rc = not_connected();
   return nullptr;
@@ -92,7 +96,7 @@ Operation *Endpoint::take_operation(ssize_t &rc) {
 
 ssize_t Endpoint::start(const sdk::SendRequest &r) {
   ssize_t rc;
-  Operation *op = take_operation(rc);
+  Operation *op = take_operation(r.flags, rc);
   if (op == nullptr) return rc;
   FrameHeader header;
   header.payload_size = r.length;
@@ -124,7 +128,7 @@ ssize_t Endpoint::start(const sdk::SendRequest &r) {
 
 ssize_t Endpoint::start(const sdk::RmaRequest &r) {
   ssize_t rc;
-  Operation *op = take_operation(rc);
+  Operation *op = take_operation(r.flags, rc);
   if (op == nullptr) return rc;
   rc = op->prepare(r, order_, domain_.hmem());
   if (rc != 0) {

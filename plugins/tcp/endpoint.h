@@ -142,7 +142,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
 
   // Output.
   // An operation for a new transfer; null: the error is in `rc`.
-  Operation *take_operation(ssize_t &rc);
+  Operation *take_operation(uint64_t flags, ssize_t &rc);
 
   // Input.
   sdk::RecvQueue &recv_queue();

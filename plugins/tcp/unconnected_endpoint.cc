@@ -264,15 +264,21 @@ void UnconnectedEndpoint::on_flush() {
 
 // ---- sending ----
 
-RdmOperation *UnconnectedEndpoint::take_operation() {
-  if (tx().is_full()) return nullptr;
-  RdmOperation *op = tx_ops_.take();
-  if (op == nullptr) {
-    // Queued injects hold operations, and an application that only injects makes no progress.
-    for (PeerStream *stream : std::vector(streams_)) stream->flush();
-    op = tx_ops_.take();
-    if (op == nullptr) return nullptr;
-  }
+// Queued injects hold operations, and an application that only injects makes no progress. Null: there
+// is no room, and no peer of before is a peer any more.
+RdmOperation *UnconnectedEndpoint::make_room(uint64_t flags) {
+  for (PeerStream *stream : std::vector(streams_)) stream->flush();
+  RdmOperation *const op = tx().is_full() ? nullptr : tx_ops_.take();
+  // What a counter starts is in the midst of progress.
+  if (op == nullptr && !(flags & sdk::kDeferred)) engine_.progress();
+  return op;
+}
+
+RdmOperation *UnconnectedEndpoint::take_operation(uint64_t flags) {
+  RdmOperation *op = tx().is_full() ? nullptr : tx_ops_.take();
+  if (op == nullptr) [[unlikely]]
+    op = make_room(flags);
+  if (op == nullptr) return nullptr;
   op->stage = RdmOperation::kWhole;
   op->rendezvous = false;
   op->match = false;
@@ -289,7 +295,7 @@ ssize_t UnconnectedEndpoint::start(const sdk::SendRequest &r) {
   const bool matches = (r.flags & FI_MATCH_COMPLETE) != 0;
   if (matches && peer->stream != nullptr && peer->stream->has_many_matching()) return -FI_EAGAIN;
   keeper_.make_room(index);
-  RdmOperation *op = take_operation();
+  RdmOperation *op = take_operation(r.flags);
   if (op == nullptr) return -FI_EAGAIN;
   FrameHeader header;
   header.op = r.tagged ? Op::kTagged : Op::kMessage;
@@ -333,7 +339,7 @@ ssize_t UnconnectedEndpoint::start(const sdk::RmaRequest &r) {
   if (index == sdk::Av::kNone) return -FI_EINVAL;
   Peer *peer = peer_at(index);
   keeper_.make_room(index);
-  RdmOperation *op = take_operation();
+  RdmOperation *op = take_operation(r.flags);
   if (op == nullptr) return -FI_EAGAIN;
   op->tagged = false;
   op->tag = 0;

@@ -166,7 +166,8 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   sdk::SockAddr address_at(int fd) const;
   PeerLink::Decision decide(Peer &peer, std::strong_ordering order, const RdmHello &hello);
   void accept(int fd, const ConnectReader &request, const RdmHello &hello, Peer &peer, bool second);
-  RdmOperation *take_operation();
+  RdmOperation *take_operation(uint64_t flags);
+  RdmOperation *make_room(uint64_t flags);
   bool may_save(const Peer &peer, uint64_t bytes, uint64_t extra) const;
   void count_claimed(Saved &saved, uint64_t bytes);
   void set_source(Peer &peer, uint32_t source);

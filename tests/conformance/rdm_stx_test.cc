@@ -145,6 +145,36 @@ TEST(RdmStx, TheSizeIsThatOfAllEndpointsTogether) {
   EXPECT_EQ(drive.wait(peer.rx_cq).tag, 2u);
 }
 
+// An application that only injects does nothing else that makes progress.
+TEST(RdmStx, InjectingAloneMakesRoom) {
+  STX_NEEDED();
+  constexpr size_t kSize = 8;
+  fi_tx_attr attr = *stx_info()->tx_attr;
+  attr.size = kSize;
+  std::vector<uint64_t> in(10 * kSize);
+  Node peer{Options()};
+  Sharing many(0, &attr);
+  many.info->tx_attr->size = kSize;
+  many.add();
+  many.add();
+  const fi_addr_t to = many.insert(peer.name());
+  for (uint64_t &word : in)
+    must(fi_trecv(peer.ep, &word, 8, nullptr, FI_ADDR_UNSPEC, uint64_t(&word - in.data()), 0,
+                  &word));
+  for (uint64_t i = 0; i < in.size(); ++i) {
+    const Deadline deadline;
+    const uint64_t word = i + 1;
+    ssize_t rc = 0;
+    while ((rc = fi_tinject(many.members[i % 2].ep, &word, 8, to, i)) == -FI_EAGAIN &&
+           !deadline.passed())
+      fi_cq_read(peer.rx_cq, nullptr, 0);
+    ASSERT_EQ(rc, 0) << "message " << i;
+  }
+  SharingDriver drive(many, peer);
+  for (size_t i = 0; i < in.size(); ++i) EXPECT_EQ(drive.wait(peer.rx_cq).err, 0);
+  for (uint64_t i = 0; i < in.size(); ++i) EXPECT_EQ(in[i], i + 1);
+}
+
 TEST(RdmStx, SharedReceivesBesideIt) {
   STX_NEEDED();
   if (!stx_info([](fi_info &hints) { hints.ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT; }))
