@@ -22,7 +22,7 @@
 namespace weft::sdk {
 namespace {
 
-constexpr size_t kMaxSize = size_t(1) << 24;  // entries; more is a mistake of the caller
+constexpr size_t kMaxSize = size_t(1) << 48;  // entries: no memory has as many
 
 }  // namespace
 
@@ -126,7 +126,7 @@ Result<Cq *> Cq::open(DomainContext &domain, const fi_cq_attr *attr, void *conte
     return fail(FI_EBADFLAGS, "fi_cq_attr.flags %#llx: only FI_AFFINITY and FI_PEER are known",
                 (unsigned long long)attr->flags);
   if (attr->size > kMaxSize)
-    return fail(FI_EINVAL, "fi_cq_attr.size %zu: at most %zu entries", attr->size, kMaxSize);
+    return fail(FI_ENOMEM, "fi_cq_attr.size %zu: no memory for as many entries", attr->size);
   fid_peer_cq *owner = nullptr;
   if (attr->flags & FI_PEER) {
     WEFT_TRY(owner, peer_cq(context));
