@@ -484,16 +484,12 @@ ssize_t BufferedReceives::post(const RecvRequest &q) {
   RecvRequest tag = q;
   tag.count = 0;  // buffers are ignored
   Receive *const r = receiver_.take(tag, source);
-  if (r == nullptr) return -FI_EAGAIN;
+  if (r == nullptr) return -FI_ENOMEM;
   auto *const saved =
       static_cast<Unexpected *>(queues_.tagged.find_arrived(source, r->tag, r->ignore));
   if (saved == nullptr) {
     queues_.tagged.post(*r);
     return 0;
-  }
-  if (is_full()) {
-    queues_.receives.give(r);
-    return -FI_EAGAIN;
   }
   queues_.tagged.remove(*saved);
   pair(*saved, r);
@@ -521,11 +517,10 @@ ssize_t BufferedReceives::settle(const RecvRequest &q) {
 ssize_t BufferedReceives::claim(Notice &n, const RecvRequest &q) {
   const size_t room = room_of(q);
   if (room == SIZE_MAX) return -FI_EINVAL;
-  if (receiver_.must_wait(q.flags)) return -FI_EAGAIN;
   void *const context = n.context.context;
   if (n.rest != nullptr) {
     Receive *const r = receiver_.take(q, Matcher::kAnySource);
-    if (r == nullptr) return -FI_EAGAIN;
+    if (r == nullptr) return -FI_ENOMEM;
     r->context = context;
     Unexpected &u = *n.rest;
     unlink(n);

@@ -65,6 +65,19 @@ TEST(Pool, FewAtFirstThenMore) {
   for (Thing *thing : taken) pool.give(thing);
 }
 
+TEST(Pool, ManyObjectsTakeFewChunks) {
+  Thing::made = 0;
+  Pool<Thing> pool(SIZE_MAX);
+  std::vector<Thing *> taken;
+  int chunks = 0;
+  for (int before = 0; taken.size() < 200'000; before = Thing::made) {
+    taken.push_back(pool.take());
+    chunks += Thing::made != before;
+  }
+  EXPECT_LT(chunks, 200);
+  EXPECT_LT(Thing::made, 200'000 * 9 / 8 + 32);
+}
+
 TEST(Pool, ReusesWhatWasFreedLast) {
   // It is still in the cache.
   Pool<Thing> pool(10);

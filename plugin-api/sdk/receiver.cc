@@ -74,7 +74,6 @@ void Receiver::share(Receiver &context) {
 }
 
 void Receiver::leave() {
-  forget_filling();
   if (buffered_ != nullptr) return buffered_->stop();
   if (!shares()) return;
   const auto give_up = [this](Receive &r) {
@@ -160,11 +159,10 @@ ssize_t Receiver::post(const RecvRequest &q) {
   if (q.flags & ~kKnownFlags) return -FI_EBADFLAGS;
   uint32_t source;
   if (!find_source(q, source)) return -FI_EINVAL;
-  if (!go_on_filling()) return -FI_EAGAIN;
   if (q.flags & kLookFlags) return look(q, source);
   if (!is_valid(q)) return -FI_EINVAL;
   Receive *r = take(q, source);
-  if (r == nullptr) return -FI_EAGAIN;
+  if (r == nullptr) return -FI_ENOMEM;
   if (q.flags & FI_MULTI_RECV) {
     r->users = 1;  // until saved messages are in it: a delivered one may complete at once
     r->at = 0;
@@ -178,10 +176,6 @@ ssize_t Receiver::post(const RecvRequest &q) {
   if (saved == nullptr) {
     enlist(*r);
     return 0;
-  }
-  if (saved->receiver_->must_wait(q.flags)) {
-    queues_->receives.give(r);
-    return -FI_EAGAIN;
   }
   m.remove(*saved);
   deliver(*saved, *r);
@@ -259,18 +253,12 @@ Receive *Receiver::take_part(Receive &b, uint64_t length) {
   return part;
 }
 
-// Saved messages go first, as fast as their completions are read; then the buffer is posted.
+// Saved messages go first; then the buffer is posted.
 void Receiver::fill(Receive &b) {
   Matcher &m = matcher(b.tagged);
   while (b.open) {
     auto *message = static_cast<Unexpected *>(m.find_arrived(b.source, b.tag, b.ignore));
     if (message == nullptr) break;
-    const Receiver &to = *message->receiver_;
-    if (to.must_wait(b.flags)) {
-      queues_->filling = &b;
-      engine_ = &to.cq->engine();
-      return engine_->mark_dirty(*this);  // flushed when the queue was read
-    }
     Receive *part = take_part(b, message->message.length);
     if (part == nullptr) break;
     m.remove(*message);
@@ -282,26 +270,6 @@ void Receiver::fill(Receive &b) {
   } else if (b.users == 0) {
     end(b);
   }
-}
-
-bool Receiver::go_on_filling() {
-  if (queues_->filling == nullptr) return true;
-  fill(*std::exchange(queues_->filling, nullptr));
-  return queues_->filling == nullptr;
-}
-
-void Receiver::on_flush() {
-  if (queues_->filling == nullptr || !go_on_filling()) return;
-  if (sink_ != nullptr) {
-    sink_->on_shared_receive();
-  } else {
-    tell_users();
-  }
-}
-
-void Receiver::forget_filling() {
-  own_.filling = nullptr;
-  if (Engine *engine = std::exchange(engine_, nullptr)) engine->remove(*this);
 }
 
 // The buffer is the application's again.
@@ -344,17 +312,7 @@ Receive *Receiver::take_posted(Matcher &m, const Message &message, bool *full) {
       return part;
     }
   }
-  if (shares()) return match_elsewhere(message, full);
-  return match_filling(message, full);
-}
-
-// A buffer that would take the message is not posted yet: saved messages go first.
-Receive *Receiver::match_filling(const Message &message, bool *full) const {
-  const Receive *b = queues_->filling;
-  if (b != nullptr && full != nullptr && b->tagged == message.tagged &&
-      Matcher::accepts(*b, message.source, message.tagged ? message.tag : 0))
-    *full = true;
-  return nullptr;
+  return shares() ? match_elsewhere(message, full) : nullptr;
 }
 
 // A buffered receiver needs no receive for untagged messages. The owner of an imported context is
@@ -362,7 +320,7 @@ Receive *Receiver::match_filling(const Message &message, bool *full) const {
 Receive *Receiver::match_elsewhere(const Message &message, bool *full) {
   if (buffered_ != nullptr)
     return message.tagged ? nullptr : buffered_->match(message, nullptr, full);
-  if (queues_->import == nullptr) return match_filling(message, full);
+  if (queues_->import == nullptr) return nullptr;
   if (full != nullptr && cq != nullptr && cq->holds_back()) {
     *full = true;
     return nullptr;
@@ -595,11 +553,7 @@ ssize_t Receiver::look(const RecvRequest &q, uint32_t source) {
   const bool peek = q.flags & FI_PEEK, claim = q.flags & FI_CLAIM, drop = q.flags & FI_DISCARD;
   if (q.flags & FI_MULTI_RECV || (peek && claim && drop) || (!peek && !claim)) return -FI_EINVAL;
   if (claim && q.context == nullptr) return -FI_EINVAL;  // what the claim is found again by
-  Receive *r = nullptr;
-  if (!peek && !drop) {
-    if (!is_valid(q)) return -FI_EINVAL;
-    if (left() == 0) return -FI_EAGAIN;
-  }
+  if (!peek && !drop && !is_valid(q)) return -FI_EINVAL;
   Matcher &m = matcher(q.tagged);
   const auto find = [&]() -> Unexpected * {
     if (!peek) return find_claimed(q.tagged, q.context);
@@ -613,17 +567,14 @@ ssize_t Receiver::look(const RecvRequest &q, uint32_t source) {
     u = find();
   }
   if (u == nullptr) {
-    const Cq *to = speaker().cq;  // an error, which is reported whatever the flags say
-    if (to != nullptr && to->holds_back()) return -FI_EAGAIN;
     report_none(q);
     return 0;
   }
   // A message of a peer (FI_PEER) is told of by an endpoint of ours.
   Receiver &owner = *u->receiver_, &teller = owner.cq != nullptr ? owner : speaker();
-  if (teller.must_wait(q.flags)) return -FI_EAGAIN;
   if (!peek && !drop) {
-    r = take(q, source);
-    if (r == nullptr) return -FI_EAGAIN;  // no memory; it stays claimed
+    Receive *const r = take(q, source);
+    if (r == nullptr) return -FI_ENOMEM;  // it stays claimed
     unclaim(*u);
     deliver(*u, *r);
     return 0;
@@ -690,9 +641,7 @@ ssize_t Receiver::cancel(const void *context) {
     fail(static_cast<Receive &>(*p), FI_ECANCELED);
     return 0;
   }
-  if (queues_->filling == nullptr || queues_->filling->context != context) return -FI_ENOENT;
-  fail_filling(FI_ECANCELED);
-  return 0;
+  return -FI_ENOENT;
 }
 
 void Receiver::fail_posted(int err) {
@@ -703,13 +652,6 @@ void Receiver::fail_posted(int err) {
       fail(static_cast<Receive &>(*p), err);
     }
   }
-  if (queues_->filling != nullptr) fail_filling(err);
-}
-
-void Receiver::fail_filling(int err) {
-  Receive &b = *std::exchange(queues_->filling, nullptr);
-  --b.users;
-  fail(b, err);
 }
 
 }  // namespace weft::sdk

@@ -123,18 +123,6 @@ TEST_F(ReceiverPeek, ClaimsAreFoundByTheirContexts) {
   }
 }
 
-TEST_F(ReceiverPeek, AClaimThatFindsNoPlaceCanBeRepeated) {
-  make({.size = 1});
-  arrive(message(7), "x");
-  ASSERT_EQ(look(7, 1, FI_PEEK | FI_CLAIM), 0);
-  EXPECT_EQ(entry().err, 0);
-  ASSERT_EQ(recv(buf, 1, 2), 0);
-  EXPECT_EQ(trecv(buf, 1, 7, 1, 0, FI_CLAIM), -FI_EAGAIN);
-  EXPECT_EQ(cancel(2), 0);
-  EXPECT_EQ(trecv(buf, 1, 7, 1, 0, FI_CLAIM), 0);
-  EXPECT_THAT(contexts(), ElementsAre(2, 1));
-}
-
 TEST_F(ReceiverPeek, ADiscardedMessageIsGone) {
   arrive(message(7), "first");
   arrive(message(7), "second");

@@ -114,17 +114,41 @@ TEST_F(ReceiverTest, WrongArgumentsAreRefused) {
   EXPECT_THAT(entries(), IsEmpty());
 }
 
-TEST_F(ReceiverTest, PostsUpToTheRequestedSize) {
+TEST_F(ReceiverTest, TakesReceivesBeyondTheRequestedSize) {
   make({.size = 3});
+  EXPECT_EQ(receiver->size(), 3u);
   EXPECT_EQ(receiver->left(), 3u);
   ASSERT_EQ(recv(buf, 1, 1), 0);
   ASSERT_EQ(trecv(buf, 1, 7, 2), 0);
   ASSERT_EQ(recv(buf, 1, 3, FI_MULTI_RECV), 0);
-  EXPECT_EQ(recv(buf, 1, 4), -FI_EAGAIN);
   EXPECT_EQ(receiver->left(), 0u);
+  for (size_t i = 4; i < 100; ++i) ASSERT_EQ(trecv(buf, 1, i, i), 0);
+  EXPECT_EQ(receiver->left(), 0u);
+  EXPECT_EQ(receiver->posted(), 99u);
+  for (size_t i = 4; i < 100; ++i) {
+    arrive(message(i), "x");
+    ASSERT_EQ(entry().context, i == 7 ? 2u : i) << "the oldest";
+  }
   arrive(message(7), "x");
+  EXPECT_EQ(entry().context, 7u);
   EXPECT_EQ(receiver->left(), 1u);
-  EXPECT_EQ(recv(buf, 1, 4), 0);
+}
+
+TEST_F(ReceiverTest, WithoutMemoryAReceiveIsRefused) {
+  NoMoreMemory no_more;
+  EXPECT_EQ(recv(buf, 1, 1), -FI_ENOMEM);
+}
+
+TEST_F(ReceiverTest, AClaimThatFindsNoMemoryCanBeRepeated) {
+  arrive(message(7), "x");
+  ASSERT_EQ(look(7, 1, FI_PEEK | FI_CLAIM), 0);
+  EXPECT_EQ(entry().err, 0);
+  {
+    NoMoreMemory no_more;
+    EXPECT_EQ(trecv(buf, 1, 7, 1, 0, FI_CLAIM), -FI_ENOMEM);
+  }
+  EXPECT_EQ(trecv(buf, 1, 7, 1, 0, FI_CLAIM), 0);
+  EXPECT_THAT(contexts(), ElementsAre(1));
 }
 
 TEST_F(ReceiverTest, ALongMessageIsTruncated) {

@@ -112,7 +112,7 @@ int SharedReceiveContext::getopt(int level, int name, void *value, size_t *lengt
     case FI_OPT_MIN_MULTI_RECV:
       return get_option(receiver_.min_multi_recv(), value, length);
     case FI_OPT_RX_SIZE:
-      return get_option(receiver_.limit(), value, length);
+      return get_option(receiver_.size(), value, length);
     default:
       return -FI_ENOPROTOOPT;
   }

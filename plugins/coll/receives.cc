@@ -21,7 +21,7 @@ bool takes_claimed(uint64_t flags) {
 }  // namespace
 
 // What was claimed is known to the endpoint beneath by the context of that call. Null: there is no
-// room, or nothing was claimed.
+// memory, or nothing was claimed.
 Message *Receives::place_of(const sdk::RecvRequest &request) {
   Message *place = nullptr;
   if (takes_claimed(request.flags))
@@ -50,7 +50,7 @@ ssize_t Receives::post(fid_ep *beneath, Names &names, uint64_t caps,
     if (source == FI_ADDR_NOTAVAIL) return -FI_EINVAL;
   }
   Message *const message = place_of(request);
-  if (message == nullptr) return takes_claimed(request.flags) ? -FI_EINVAL : -FI_EAGAIN;
+  if (message == nullptr) return takes_claimed(request.flags) ? -FI_EINVAL : -FI_ENOMEM;
   const uint64_t looks = request.flags & kLooks;
   const bool had_claimed = std::exchange(message->has_claimed, false);
   message->home = this;

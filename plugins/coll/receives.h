@@ -17,6 +17,10 @@
 #include <weft/sdk/pool.h>
 #include <weft/sdk/transfer_requests.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
 #include "plugins/coll/posted.h"
 
 namespace weft::coll {
@@ -25,8 +29,9 @@ class Names;
 
 class Receives {
  public:
-  // Of up to `limit` receives with up to `vectors` vectors each.
-  Receives(size_t limit, size_t vectors) : pool_(limit), vectors_(vectors) {}
+  // Of receives with up to `vectors` vectors each, as many as there is memory for. `size` are
+  // expected (rx_attr.size).
+  Receives(size_t size, size_t vectors) : size_(size), vectors_(vectors) {}
 
   // `names` has the sources of directed receives. 0, or -FI_E...
   ssize_t post(fid_ep *beneath, Names &names, uint64_t caps, const sdk::RecvRequest &request);
@@ -34,14 +39,14 @@ class Receives {
   void end(Message &message);
   // More may be completed than there are receives (FI_MULTI_RECV).
   bool has_multi() const { return multi_ != 0; }
-  size_t in_use() const { return pool_.in_use(); }
-  size_t left() const { return pool_.limit() - pool_.in_use(); }
+  size_t size() const { return size_; }
+  size_t left() const { return size_ - std::min(size_, pool_.in_use()); }
 
  private:
   Message *place_of(const sdk::RecvRequest &request);
 
-  sdk::Pool<Message> pool_;
-  const size_t vectors_;
+  const size_t size_, vectors_;
+  sdk::Pool<Message> pool_{SIZE_MAX};
   size_t multi_ = 0;
 };
 

@@ -20,8 +20,7 @@ SharedReceives::SharedReceives(Domain &domain, uint64_t caps, uint64_t op_flags,
       domain_(domain),
       caps_(caps),
       rx_flags_(op_flags),
-      limit_(size),
-      receives_(SIZE_MAX, std::min(domain.inner_info().rx_attr->iov_limit, sdk::kIovLimit)) {
+      receives_(size, std::min(domain.inner_info().rx_attr->iov_limit, sdk::kIovLimit)) {
   sdk::fill_tables(*this);
 }
 
@@ -66,7 +65,7 @@ Result<void> SharedReceives::open_inner() {
   WEFT_TRY(names_, Names::open(domain_));
   fi_rx_attr attr = *domain_.inner_info().rx_attr;
   attr.op_flags = 0;
-  attr.size = limit_ + Collectives::kPlaces;
+  attr.size = receives_.size() + Collectives::kPlaces;
   if (const int rc = fi_srx_context(domain_.inner(), &attr, &inner_, nullptr); rc != 0)
     return fail(-rc, "fi_srx_context: the provider beneath has none of %zu receives", attr.size);
   return {};
@@ -88,7 +87,6 @@ sdk::Lock &SharedReceives::lock() {
 }
 
 ssize_t SharedReceives::start(const sdk::RecvRequest &request) {
-  if (left() == 0 && (request.flags & (FI_PEEK | FI_CLAIM)) != FI_CLAIM) return -FI_EAGAIN;
   return receives_.post(inner_, *names_, caps_, request);
 }
 
@@ -99,7 +97,7 @@ ssize_t SharedReceives::cancel(void *context) {
 
 int SharedReceives::getopt(int level, int name, void *value, size_t *length) {
   if (level == FI_OPT_ENDPOINT && name == FI_OPT_RX_SIZE)
-    return sdk::get_option(limit_, value, length);
+    return sdk::get_option(receives_.size(), value, length);
   return fi_getopt(&inner_->fid, level, name, value, length);
 }
 
@@ -116,9 +114,9 @@ ssize_t SharedReceives::rx_size_left() {
 // has no completion.
 size_t SharedReceives::left() const {
   const ssize_t beneath = inner_->ops->rx_size_left(inner_);
-  if (beneath < 0) return receives_.in_use() < limit_ ? limit_ - receives_.in_use() : 0;
+  if (beneath < 0) return receives_.left();
   const size_t all = size_t(beneath) + of_groups_;
-  return std::min(limit_, all - std::min(all, Collectives::kPlaces));
+  return std::min(receives_.size(), all - std::min(all, Collectives::kPlaces));
 }
 
 int SharedReceives::control(int command, void *arg) {

@@ -85,8 +85,7 @@ class SharedReceives final : public sdk::Object<SharedReceives, fid_ep>,
   uint64_t rx_flags_;
   fid_ep *inner_ = nullptr;
   std::unique_ptr<Names> names_;  // closed after the context beneath
-  const size_t limit_;
-  Receives receives_;  // more than that: some may have been lost with their endpoint
+  Receives receives_;             // and those that were lost with their endpoint
   size_t of_groups_ = 0;
   Numbers numbers_;
   std::vector<Endpoint *> endpoints_;

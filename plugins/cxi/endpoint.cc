@@ -174,7 +174,7 @@ ssize_t CxiEndpoint::start(const sdk::RecvRequest &request, const Path &) {
   if (request.flags & kLookFlags) {
     domain_.poll_device();
     if (!inbox_.collect()) return -FI_EAGAIN;
-  } else if (!inbox_.may_post() && !inbox_.collect()) {
+  } else if (!inbox_.make_way()) {
     return -FI_EAGAIN;
   }
   return receiver().post(request);

@@ -52,12 +52,18 @@ Inbox::~Inbox() = default;
 // Messages of peers may fill the events up to a limit. Behind it there is room for what the NIC
 // tells of our own commands: a receive may take all messages that were saved.
 Result<void> Inbox::open(bool waits, size_t max_list_entries) {
-  const size_t receives = receiver_.limit();
-  slots_.resize(receives);
-  for (size_t i = 0; i < receives; ++i) free_.push_back(uint16_t(i));
-  const size_t messages = max_list_entries + 2 * receives;
-  WEFT_TRY(events_, ports_.lni->event_queue({.places = 2 * messages + max_list_entries,
-                                             .reserved = 2 * max_list_entries + 2 * receives,
+  const size_t receives = receiver_.size();
+  most_ = std::max(receives, std::min<size_t>(max_list_entries, kFirstOverflow));
+  slots_ = sdk::make_lazy_array<Slot>(most_);
+  if (slots_ == nullptr) return fail(FI_ENOMEM, "no memory for %zu receives", most_);
+  free_.clear();
+  for (made_ = 0; made_ < receives; ++made_) {
+    std::construct_at(&slots_[made_]);
+    free_.push_back(uint16_t(made_));
+  }
+  const size_t messages = max_list_entries + 2 * receives, more = most_ - receives;
+  WEFT_TRY(events_, ports_.lni->event_queue({.places = 2 * (messages + more) + max_list_entries,
+                                             .reserved = 2 * max_list_entries + 2 * most_,
                                              .waits = waits}));
   WEFT_CHECK(queue_.open(*ports_.lni, settings_.sw_rx_tx_init_max, ports_.profile));
   WEFT_TRY(portal_,
@@ -91,13 +97,25 @@ bool Inbox::read_link() {
 void Inbox::close() {
   engine_.set_deadline(*this, 0);
   portal_.reset();
-  for (Slot &slot : slots_) unmap(slot.window);
+  for (Slot &slot : slots()) unmap(slot.window);
   incoming_.visit([this](Incoming &message) { unmap(message.window); });
   queue_.close();
   events_.reset();
 }
 
 // ---- receives ----
+
+// The NIC may still have to tell that it has no place for the latest receives. So those are taken
+// back before a newer one is posted.
+bool Inbox::make_way() {
+  if (offloads_ && !starved_ && may_post() && receiver_.posted() == 0) {
+    if (settings_.preemptive.receives && kept_ >= receiver_.size() && may_leave_to_software())
+      leave_to_software("more receives are posted than rx_attr.size says");
+    else if (!has_slot()) [[unlikely]]
+      on_no_slot();
+  }
+  return may_post() || collect();
+}
 
 bool Inbox::keep(sdk::Receive &receive) {
   // Those that are posted in software are older.
@@ -130,11 +148,28 @@ void Inbox::unmap(Memory &window) {
   if (window.number != 0) ports_.lni->unmap(std::exchange(window, {}));
 }
 
-bool Inbox::append(sdk::Receive &receive) {
-  if (free_.empty()) return false;
-  const uint16_t id = free_.front();
+Inbox::Slot *Inbox::take_slot() {
+  if (free_.empty()) return made_ < most_ ? std::construct_at(&slots_[made_++]) : nullptr;
+  Slot &slot = slots_[free_.front()];
   free_.pop_front();
-  Slot &slot = slots_[id];
+  return &slot;
+}
+
+// There are as many receives as the NIC has list entries, or as buffer_id can tell apart. What follows
+// is the same as where the NIC says that it has no place.
+void Inbox::on_no_slot() {
+  if (settings_.match_mode == MatchMode::kHybrid && may_leave_to_software())
+    return leave_to_software("more receives are posted than the NIC has list entries");
+  starved_ = true;
+  if (protocol_.is_rnr) return retry_later();  // messages come back for it
+  take_back();
+}
+
+bool Inbox::append(sdk::Receive &receive) {
+  Slot *const taken = take_slot();
+  if (taken == nullptr) return false;
+  Slot &slot = *taken;
+  const uint16_t id = id_of(slot);
   const bool is_multi = receive.flags & FI_MULTI_RECV;
   slot = {.receive = &receive, .origin = is_multi ? receive.at : 0};
   if (receive.count != 0) {
@@ -185,7 +220,7 @@ void Inbox::free_slot(Slot &slot) {
 }
 
 bool Inbox::cancel(const void *context) {
-  for (Slot &slot : slots_) {
+  for (Slot &slot : slots()) {
     if (slot.receive == nullptr || slot.receive->context != context || slot.unlinked) continue;
     portal_->unlink(List::kPriority, id_of(slot));
     return true;
@@ -195,7 +230,7 @@ bool Inbox::cancel(const void *context) {
 
 // It was not there any more if a message has taken it meanwhile.
 void Inbox::on_unlink(const Event &event) {
-  if (event.list != List::kPriority || event.buffer_id >= slots_.size()) return;
+  if (event.list != List::kPriority || !is_slot(event.buffer_id)) return;
   Slot &slot = slots_[event.buffer_id];
   const bool taken_back = std::exchange(slot.taken_back, false);
   if (slot.receive != nullptr && event.rc == Rc::kOk) {
@@ -226,7 +261,7 @@ void Inbox::on_link(const Event &event) {
     request_.on_refused(event.buffer_id);
   }
   if (event.list != List::kPriority) return retry_later();
-  if (event.buffer_id >= slots_.size() || slots_[event.buffer_id].receive == nullptr) return;
+  if (!is_slot(event.buffer_id) || slots_[event.buffer_id].receive == nullptr) return;
   Slot &slot = slots_[event.buffer_id];
   const bool starves = event.rc == Rc::kNoSpace && offloads_;
   if (starves) starved_ = restarts_ = true;  // before keep() is asked again
@@ -322,11 +357,11 @@ sdk::Message Inbox::message_of(const Sender &sender, uint64_t bits, uint64_t dat
           .length = length};
 }
 
-bool Inbox::read_events() {
+bool Inbox::read_events(bool always) {
   if (!gets_.empty()) post_gets();
   size_t taken = 0;
   // The application is to read its completions first.
-  while (taken != settings_.eq_ack_batch && !receiver_.is_full()) {
+  while (taken != settings_.eq_ack_batch && (always || !receiver_.is_full())) {
     const Event *const place = events_->peek(taken);
     if (place == nullptr) break;
     const Event event = *place;
@@ -355,7 +390,7 @@ void Inbox::on_event_of(const Event &event) {
     case EventType::kPut:
       return on_put(event);
     case EventType::kPutOverflow:
-      return event.buffer_id < slots_.size() ? on_taken(event) : on_collected(event);
+      return is_slot(event.buffer_id) ? on_taken(event) : on_collected(event);
     case EventType::kRendezvous:
       return on_rendezvous(event);
     case EventType::kReply:
@@ -376,7 +411,7 @@ void Inbox::on_event_of(const Event &event) {
 void Inbox::on_put(const Event &event) {
   if (event.list == List::kOverflow) return on_saved_put(event);
   if (event.list == List::kRequest) return on_request(event);
-  if (event.buffer_id >= slots_.size() || slots_[event.buffer_id].receive == nullptr) return;
+  if (!is_slot(event.buffer_id) || slots_[event.buffer_id].receive == nullptr) return;
   Slot &slot = slots_[event.buffer_id];
   Incoming &message = describe(slot, event);
   message.at = event.start - slot.start;

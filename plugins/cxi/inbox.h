@@ -24,6 +24,8 @@
 //
 // A NIC without a place for one more receive, or for a message without one, gives receives back, so
 // that there is place for messages; until all receives are done software matches what is collected.
+// An application may post more receives than rx_attr.size, and more than the NIC has list entries:
+// then the same happens, and in hybrid mode software matches from then on.
 //
 // Software matches (FI_CXI_RX_MATCH_MODE): the NIC brings each message that misses its receives to
 // a request buffer. All calls are with the endpoint's lock held. Not for sending, nor for what an
@@ -32,12 +34,14 @@
 #define WEFT_PLUGINS_CXI_INBOX_H
 
 #include <weft/sdk/engine.h>
+#include <weft/sdk/lazy_array.h>
 #include <weft/sdk/pool.h>
 #include <weft/sdk/receiver.h>
 
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -73,14 +77,15 @@ class Inbox final : private sdk::Handler {
   void discard(sdk::Unexpected &message);
 
   // ---- for calls of the application ----
-  // Whether receives may be posted: not while messages or receives change their place.
-  bool may_post() const { return !collecting_ && !taking_back_; }
+  // Before a receive is posted. False: not now, while messages or receives change their place.
+  bool make_way();
   // Collects what the NIC has saved. False: not all of it yet.
   bool collect();
   bool cancel(const void *context);  // false: no receive has it
 
   // ---- progress ----
-  bool read_events();  // false: there were none
+  // False: there were none. `always`: even while the completion queue is full.
+  bool read_events(bool always = false);
   void on_notify(const Peer &peer, uint32_t drops);
   EventQueue &events() { return *events_; }
 
@@ -145,7 +150,13 @@ class Inbox final : private sdk::Handler {
   void on_state(const Event &event);
 
   // Receives.
+  bool may_post() const { return !collecting_ && !taking_back_; }
   bool append(sdk::Receive &receive);
+  Slot *take_slot();
+  bool has_slot() const { return !free_.empty() || made_ < most_; }
+  bool is_slot(uint16_t id) const { return id < made_; }
+  std::span<Slot> slots() { return {slots_.get(), made_}; }
+  void on_no_slot();
   Memory memory_of(const Slot &slot) const {
     return slot.window.number != 0 ? slot.window : ports_.all;
   }
@@ -159,8 +170,10 @@ class Inbox final : private sdk::Handler {
   void give_up_reserve();
   void on_back();
   void leave_to_software_if_short();
+  bool may_leave_to_software() const;
+  void leave_to_software(const char *why);
   void free_slot(Slot &slot);
-  uint16_t id_of(const Slot &slot) const { return uint16_t(&slot - slots_.data()); }
+  uint16_t id_of(const Slot &slot) const { return uint16_t(&slot - slots_.get()); }
   void settle(Slot &slot);
 
   // Messages.
@@ -216,7 +229,8 @@ class Inbox final : private sdk::Handler {
   std::unique_ptr<Portal> portal_;
   Buffers overflow_, request_;
 
-  std::vector<Slot> slots_;
+  sdk::LazyArray<Slot> slots_;  // of most_, of which made_ were used
+  size_t most_ = 0, made_ = 0;
   std::deque<uint16_t> free_;  // in the order of their last use
   size_t kept_ = 0;
   sdk::Pool<Incoming> incoming_;

@@ -45,11 +45,12 @@ void Inbox::search() {
   portal_->search({.buffer_id = kCollected, .ignore_bits = ~uint64_t{0}, .once = true}, true);
 }
 
+// An application may post receives, and look for messages, before it reads completions.
 bool Inbox::collect() {
   if (!offloads_ && may_post()) return true;
   if (may_post()) search();
   for (int i = 0; !may_post() && i < kRounds; ++i)
-    if (!read_events()) break;
+    if (!read_events(true)) break;
   return may_post();
 }
 
@@ -66,10 +67,10 @@ void Inbox::on_all_collected() {
 // ---- receives that wait for a place ----
 
 void Inbox::offer_again() {
-  while (offloads_ && !starved_ && may_post() && !free_.empty()) {
-    sdk::Receive *const receive = receiver_.take_oldest();
-    if (receive == nullptr) return;
-    append(*receive);
+  while (offloads_ && !starved_ && may_post() && receiver_.posted() != 0) {
+    if (!has_slot()) return on_no_slot();
+    sdk::Receive &receive = *receiver_.take_oldest();
+    if (!append(receive)) return receiver_.put_back(receive);
   }
 }
 
@@ -82,7 +83,7 @@ void Inbox::take_back() {
   give_up_reserve();
   bool stay[2] = {};
   std::vector<Slot *> kept;
-  for (Slot &slot : slots_) {
+  for (Slot &slot : slots()) {
     if (slot.receive == nullptr || slot.unlinked) continue;
     stay[slot.receive->tagged] |= slot.is_multi();
     kept.push_back(&slot);
@@ -188,20 +189,21 @@ void Inbox::enable_without_the_lost() {
 
 // FI_CXI_HYBRID_PREEMPTIVE and its siblings: other processes keep their share of the list entries.
 void Inbox::leave_to_software_if_short() {
+  if (!may_leave_to_software()) return;
   const Settings::Preemptive &early = settings_.preemptive;
-  if (settings_.match_mode != MatchMode::kHybrid || protocol_.is_rnr || !offloads_ ||
-      flow_ != Flow::kRunning || !may_post())
-    return;
-  const bool low = is_pool_low();
-  const auto limit = ptrdiff_t(slots_.size());
-  const char *why = nullptr;
-  if (low && ((early.low_on_message && waiting_ > 0) || (early.low_on_receive && kept_ != 0)))
-    why = "list entries are short";
-  else if (early.receives && free_.empty())
-    why = "as many receives are posted as rx_attr.size says";
-  else if (early.messages && waiting_ > limit)
-    why = "more messages wait than rx_attr.size says";
-  if (why == nullptr) return;
+  if (is_pool_low() &&
+      ((early.low_on_message && waiting_ > 0) || (early.low_on_receive && kept_ != 0)))
+    return leave_to_software("list entries are short");
+  if (early.messages && waiting_ > ptrdiff_t(receiver_.size()))
+    leave_to_software("more messages wait than rx_attr.size says");
+}
+
+bool Inbox::may_leave_to_software() const {
+  return settings_.match_mode == MatchMode::kHybrid && !protocol_.is_rnr && offloads_ &&
+         flow_ == Flow::kRunning && may_post();
+}
+
+void Inbox::leave_to_software(const char *why) {
   WEFT_INFO(instance_, FI_LOG_EP_DATA, "software matches from now on, because %s", why);
   counters_.software_matching.add();
   // No message may come while those that are here become the software's: what the NIC drops

@@ -8,7 +8,7 @@
 namespace weft::cxi {
 
 void Inbox::on_rendezvous(const Event &event) {
-  if (event.buffer_id >= slots_.size() || slots_[event.buffer_id].receive == nullptr) return;
+  if (!is_slot(event.buffer_id) || slots_[event.buffer_id].receive == nullptr) return;
   Slot &slot = slots_[event.buffer_id];
   // Here the initiator is the NIC and the PID.
   const Peer peer{

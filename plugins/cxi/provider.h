@@ -146,7 +146,7 @@ inline constexpr weft_param kAll[] = {
     sdk::bool_param("hybrid_recv_preemptive", "0",
                     "hybrid: software matches when list entries run short as receives are posted"),
     sdk::bool_param("hybrid_posted_recv_preemptive", "0",
-                    "hybrid: software matches when rx_attr.size receives are posted"),
+                    "hybrid: software matches when more receives are posted than rx_attr.size"),
     sdk::bool_param("hybrid_unexpected_msg_preemptive", "0",
                     "hybrid: software matches when more messages wait than rx_attr.size"),
     sdk::list_param("telemetry", nullptr,

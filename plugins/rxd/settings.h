@@ -40,7 +40,7 @@ inline constexpr weft_param kAll[] = {
                       "without one are dropped"),
     sdk::int_param("tx_size", "1024", "default of tx_attr.size: operations in flight per endpoint",
                    1, 1048576),
-    sdk::int_param("rx_size", "8192", "default of rx_attr.size: receives posted per endpoint", 1,
+    sdk::int_param("rx_size", "8192", "default of rx_attr.size: receives expected per endpoint", 1,
                    1048576),
     sdk::size_param("rx_pool", "8M",
                     "bytes of receive buffers per endpoint, of datagram_size each; they are "

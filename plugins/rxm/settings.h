@@ -37,7 +37,7 @@ inline constexpr weft_param kAll[] = {
         "the same at all peers"),
     sdk::int_param("tx_size", "2048", "default of tx_attr.size: operations in flight per endpoint",
                    1, 1048576),
-    sdk::int_param("rx_size", "8192", "default of rx_attr.size: receives posted per endpoint", 1,
+    sdk::int_param("rx_size", "8192", "default of rx_attr.size: receives expected per endpoint", 1,
                    1048576),
     sdk::size_param("rx_pool", "4M",
                     "bytes of receive buffers per endpoint, of buffer_size and a header each; "

@@ -173,7 +173,6 @@ ssize_t Endpoint::start(const sdk::RecvRequest &r) {
   if (srx_ != nullptr) return -FI_EOPNOTSUPP;  // receives are posted to the shared context
   if (r.flags & ~sdk::kRecvFlags) return -FI_EBADFLAGS;
   if (state_ == State::kDisconnected) return -FI_ESHUTDOWN;
-  if (rx_.is_full()) return -FI_EAGAIN;
   return own_recvs_.post(r.iov, r.count, r.context, r.flags);
 }
 

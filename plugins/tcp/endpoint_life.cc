@@ -157,7 +157,7 @@ int Endpoint::getopt(int level, int name, void *value, size_t *length) {
     case FI_OPT_MIN_MULTI_RECV:
       return sdk::get_option(min_multi_recv(), value, length);
     case FI_OPT_RX_SIZE:
-      return sdk::get_option(recv_queue().limit(), value, length);
+      return sdk::get_option(recv_queue().size(), value, length);
     case FI_OPT_CM_DATA_SIZE:
     case FI_OPT_TX_SIZE:
     case FI_OPT_MAX_MSG_SIZE:

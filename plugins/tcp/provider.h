@@ -57,7 +57,7 @@ inline constexpr weft_param kAll[] = {
         1, 1000000),
     sdk::int_param("tx_size", "1024", "default of tx_attr.size: operations in flight per endpoint",
                    1, 1048576),
-    sdk::int_param("rx_size", "8192", "default of rx_attr.size: receives posted per endpoint", 1,
+    sdk::int_param("rx_size", "8192", "default of rx_attr.size: receives expected per endpoint", 1,
                    1048576),
     sdk::bool_param("nodelay", "1", "send small messages at once (TCP_NODELAY)"),
     sdk::size_param("send_buffer", "0", "bytes of SO_SNDBUF; 0: the kernel adapts it", 0, 1 << 30),

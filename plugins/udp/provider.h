@@ -31,7 +31,7 @@ inline constexpr weft_param kAll[] = {
     sdk::string_param("iface", nullptr, "one interface to use, by name; `interfaces` says more"),
     sdk::int_param("tx_size", "1024", "default of tx_attr.size: sends in flight per endpoint", 1,
                    1048576),
-    sdk::int_param("rx_size", "1024", "default of rx_attr.size: receives posted per endpoint", 1,
+    sdk::int_param("rx_size", "1024", "default of rx_attr.size: receives expected per endpoint", 1,
                    1048576),
     sdk::size_param("recvbuf_size", "4M",
                     "bytes of datagrams that a socket keeps until they are received (SO_RCVBUF), "

@@ -292,7 +292,29 @@ TEST(DgramMsg, AnEndpointSendsToItself) {
   net.exchange(0, 0, 1000);
 }
 
-TEST(DgramMsg, ReceivesAreLimitedByTheQueuesSize) {
+TEST(DgramMsg, ReceivesAreTakenBeyondTheQueuesSize) {
+  NEEDS_SOFTWARE(FI_EP_DGRAM, "a device has as many as rx_attr.size says");
+  covers("limits");
+  constexpr size_t kLimit = 16, kSome = 40;
+  for (const size_t count : {kLimit - 1, kLimit, kLimit + 1, 10 * kLimit, size_t(100'000)}) {
+    SCOPED_TRACE(count);
+    std::vector<uint32_t> in(count);
+    Options options;
+    options.rx_size = kLimit;
+    options.rx_cq.size = 8;
+    Net net(2, options);
+    for (uint32_t &word : in)
+      ASSERT_EQ(fi_recv(net[1].ep, &word, sizeof word, nullptr, FI_ADDR_UNSPEC, &word), 0);
+    for (uint32_t i = 0; i < std::min(count, kSome); ++i) {
+      net.post([&] { return fi_inject(net[0].ep, &i, sizeof i, net.at(0, 1)); });
+      ASSERT_EQ(net.wait(net[1].rx_cq).context, &in[i]);
+      ASSERT_EQ(in[i], i);
+    }
+  }
+}
+
+TEST(DgramMsg, ReceivesOfADeviceAreLimitedByTheQueuesSize) {
+  if (!is_of_a_device(FI_EP_DGRAM)) GTEST_SKIP() << "software takes more";
   covers("limits");
   Options options;
   options.rx_size = 16;

@@ -7,6 +7,7 @@
 
 #include "tests/conformance/harness.h"
 #include "tests/conformance/signals.h"
+#include "tests/conformance/watchdog.h"
 
 namespace weft::conformance {
 namespace {
@@ -784,7 +785,8 @@ TEST(Msg, AFullTransmitQueueIsEAGAINAndRecovers) {
   EXPECT_EQ(fi_send(pair.a.ep, out.data(), 1, nullptr, 0, nullptr), 0);
 }
 
-TEST(Msg, AFullReceiveQueueIsEAGAINAndRecovers) {
+TEST(Msg, AFullReceiveQueueOfADeviceIsEAGAINAndRecovers) {
+  if (!is_of_a_device(FI_EP_MSG)) GTEST_SKIP() << "software takes more";
   Options options;
   options.rx_size = 16;
   Pair pair(options);
@@ -800,6 +802,47 @@ TEST(Msg, AFullReceiveQueueIsEAGAINAndRecovers) {
   EXPECT_EQ(fi_recv(pair.b.ep, in, sizeof in, nullptr, 0, nullptr), 0);
 }
 
+// Software takes as many as there is memory for, without progress in between, and before the
+// application has read a completion.
+TEST(Msg, ReceivesAreTakenBeyondTheSize) {
+  NEEDS_SOFTWARE(FI_EP_MSG, "a device has as many as rx_attr.size says");
+  covers("limits");
+  constexpr size_t kLimit = 16;
+  for (const bool shared : {false, true}) {
+    for (const size_t count : {kLimit - 1, kLimit, kLimit + 1, 10 * kLimit, size_t(100'000)}) {
+      SCOPED_TRACE(count);
+      std::vector<uint32_t> in(count);
+      Options options;
+      options.rx_size = kLimit;
+      options.rx_cq.size = 8;
+      options.shared_receive = shared;
+      Pair pair(options);
+      Watchdog watchdog;
+      fid_ep *const to = shared ? pair.b.srx.get() : pair.b.ep.get();
+      const auto receive = [&](size_t i) {
+        ASSERT_EQ(
+            watchdog.call("fi_recv", [&] { return fi_recv(to, &in[i], 4, nullptr, 0, &in[i]); }), 0)
+            << i;
+      };
+      // Some wait on the wire until the receives are there.
+      const auto send = [&](uint32_t i) {
+        pair.post([&] { return fi_inject(pair.a.ep, &i, 4, 0); });
+      };
+      const size_t some = std::min<size_t>(count, 200);
+      for (uint32_t i = 0; i < some / 2; ++i) send(i);
+      for (size_t i = 0; i < count; ++i) receive(i);
+      if (::testing::Test::HasFatalFailure()) return;
+      for (uint32_t i = uint32_t(some / 2); i < some; ++i) send(i);
+      for (size_t i = 0; i < some; ++i) {
+        const Done done = pair.wait(pair.b.rx_cq);
+        ASSERT_EQ(done.err, 0);
+        ASSERT_EQ(done.context, &in[i]);
+        ASSERT_EQ(in[i], i);
+      }
+    }
+  }
+}
+
 TEST(Msg, InjectingWithoutEverMakingProgressIsBoundedAndRecovers) {
   NEEDS_WAITING_MESSAGES();
   Pair pair;
@@ -808,10 +851,10 @@ TEST(Msg, InjectingWithoutEverMakingProgressIsBoundedAndRecovers) {
   int sent = 0;
   while (sent < 10000000 && (rc = fi_inject(pair.a.ep, out, sizeof out, 0)) == 0) ++sent;
   ASSERT_EQ(rc, -FI_EAGAIN);
-  int received = 0;
+  int received = 0, posted = 0;
   ASSERT_TRUE(pair.until([&] {
-    while (fi_recv(pair.b.ep, in, sizeof in, nullptr, 0, nullptr) == 0) {
-    }
+    for (; posted < sent; ++posted)
+      if (fi_recv(pair.b.ep, in, sizeof in, nullptr, 0, nullptr) != 0) break;
     while (auto done = poll_cq(pair.b.rx_cq)) received += done->err == 0;
     return received == sent;
   }));

@@ -264,19 +264,6 @@ TEST_F(RdmSrx, ACancelledReceiveIsReportedByOneEndpoint) {
   EXPECT_EQ(receives_left(srx), all);
 }
 
-TEST_F(RdmSrx, AFullContextIsEAGAIN) {
-  open(16);
-  char in[4];
-  int posted = 0;
-  ssize_t rc = 0;
-  while (posted < 100000 &&
-         (rc = fi_recv(srx, in, sizeof in, nullptr, FI_ADDR_UNSPEC, nullptr)) == 0)
-    ++posted;
-  EXPECT_EQ(rc, -FI_EAGAIN);
-  EXPECT_GE(posted, 16);
-  EXPECT_EQ(receives_left(srx), 0);
-}
-
 TEST_F(RdmSrx, EndpointsThatShareHaveNoReceivesOfTheirOwn) {
   open();
   char in[4];

@@ -51,12 +51,14 @@ class Pool {
     std::unique_ptr<T[]> objects;
     size_t count;
   };
-  static constexpr size_t kLaterChunk = 32;
+  static constexpr size_t kLaterChunk = 32, kMany = 4096;
 
   [[gnu::noinline]] bool grow() {
-    // A user that began with a small chunk and needs many objects gets more at once.
-    const size_t n =
-        std::min(std::clamp(made_, chunk_, std::max(chunk_, kLaterChunk)), limit_ - made_);
+    // A user that began with a small chunk and needs many objects gets more at once; one that needs
+    // thousands gets an eighth of what it has, so that their memory takes no time that grows faster
+    // than they do.
+    const size_t later = made_ < kMany ? kLaterChunk : made_ / 8;
+    const size_t n = std::min(std::clamp(made_, chunk_, std::max(chunk_, later)), limit_ - made_);
     if (n == 0) return false;
     try {
       auto more = std::make_unique_for_overwrite<T *[]>(made_ + n);

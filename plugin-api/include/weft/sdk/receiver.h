@@ -23,8 +23,9 @@
 //
 // Called with the engine's lock held, also post() and cancel(), which the endpoint calls. Sources
 // are indices of the address vector, or numbers from Matcher::kFirstUnnamed on for senders that are
-// not in it. A call that would complete at once waits for room in the completion queue (cq.h):
-// post() returns -FI_EAGAIN, and a multi-receive buffer takes saved messages as the queue is read.
+// not in it. Receives are taken as long as there is memory: rx_attr.size is how many an application
+// expects. A call that completes at once reports that even where the completion queue is full,
+// which grows (cq.h): an application may post all of its receives before it reads a completion.
 // The endpoint has to care for room for messages that arrive later, its state, its capabilities
 // (FI_TAGGED_MULTI_RECV), and progress before an FI_PEEK.
 //
@@ -49,6 +50,7 @@
 #include <weft/sdk/match.h>
 #include <weft/sdk/pool.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -135,9 +137,7 @@ class ReceiverSink {
     (void)receive;
     return false;
   }
-  // There is a receive that was not posted at this endpoint just now: one of a shared receive
-  // context, or one that had to wait for room in the completion queue. A message that waits for a
-  // receive may go on.
+  // There is a receive of a shared receive context: a message that waits for a receive may go on.
   virtual void on_shared_receive() {}
   // Of a buffered receiver: copies the first `n` bytes of a saved message, which has as many. 0;
   // -FI_EAGAIN: they are not here, and Receiver::on_more() follows, but not at once; another
@@ -176,7 +176,7 @@ struct RecvRequest {
 };
 
 struct ReceiverSettings {
-  size_t size = 1024;        // rx_attr.size: receives posted at once
+  size_t size = 1024;        // rx_attr.size: receives that the application expects to post at once
   bool directed = false;     // FI_DIRECTED_RECV
   bool source = false;       // FI_SOURCE: completions tell the source
   bool source_err = false;   // FI_SOURCE_ERR: an unknown source is an error entry with its address
@@ -186,7 +186,7 @@ struct ReceiverSettings {
   const Hmem *devices = nullptr;  // of a buffered receiver: claims may be to memory of these
 };
 
-class Receiver : public RxContext, private Handler {
+class Receiver : public RxContext {
  public:
   Receiver(ReceiverSink &sink, const ReceiverSettings &settings);  // an endpoint's
   explicit Receiver(const ReceiverSettings &settings);             // a shared receive context's
@@ -217,9 +217,9 @@ class Receiver : public RxContext, private Handler {
   // Of a context, after a post: endpoints that waited for a receive go on.
   void tell_users();
 
-  // fi_recv* and fi_trecv*. 0 or -FI_E...; -FI_EAGAIN: `size` are posted, or it would complete at
-  // once and there is no room to say so; -FI_EOPNOTSUPP: receives are posted to the shared context.
-  // An FI_PEEK or FI_DISCARD completes, but does not count in the counter: nothing was received.
+  // fi_recv* and fi_trecv*. 0 or -FI_E...; -FI_ENOMEM: there is no memory for one more;
+  // -FI_EOPNOTSUPP: receives are posted to the shared context. An FI_PEEK or FI_DISCARD completes,
+  // but does not count in the counter: nothing was received.
   ssize_t post(const RecvRequest &request);
   // fi_cancel: 0, or -FI_ENOENT if no receive with this context is posted (a completion with
   // FI_ECANCELED follows a 0; of a multi-receive buffer when its last message has completed).
@@ -295,31 +295,30 @@ class Receiver : public RxContext, private Handler {
   void rename_source(uint32_t from, uint32_t to);
 
   // Of all endpoints of the context, if this receiver is or shares one.
-  size_t posted() const {
-    return queues_->tagged.posted() + queues_->untagged.posted() + (queues_->filling != nullptr);
-  }
+  size_t posted() const { return queues_->tagged.posted() + queues_->untagged.posted(); }
   // Saved messages, those that are claimed too, but not those that a buffered receiver has told of.
   size_t unexpected() const {
     return queues_->tagged.arrived() + queues_->untagged.arrived() + queues_->claimed_count;
   }
-  size_t limit() const { return queues_->receives.limit(); }  // posted at once
-  // fi_rx_size_left
-  size_t left() const { return queues_->receives.limit() - queues_->receives.in_use(); }
+  size_t size() const { return queues_->size; }  // rx_attr.size
+  // fi_rx_size_left: of these.
+  size_t left() const {
+    return queues_->size - std::min(queues_->size, queues_->receives.in_use());
+  }
 
  private:
   friend class BufferedReceives;
   friend class ImportedReceives;
   friend class LentReceives;
   struct Queues {
-    explicit Queues(size_t size) : receives(size), parts(SIZE_MAX) {}
+    explicit Queues(size_t size) : size(size) {}
+    const size_t size;  // receives that are expected
     Matcher tagged, untagged;
-    Pool<Receive> receives;
-    Pool<Receive> parts;  // of multi-receive buffers: as many as there are messages being received
+    Pool<Receive> receives{SIZE_MAX};
+    // Of multi-receive buffers: as many as there are messages being received.
+    Pool<Receive> parts{SIZE_MAX};
     Unexpected *claimed = nullptr;
     size_t claimed_count = 0;
-    // A multi-receive buffer that takes what was saved and has to wait for room in a completion
-    // queue. Nothing else is posted meanwhile, so all that is posted is older.
-    Receive *filling = nullptr;
     size_t min_multi_recv = 64;
     std::vector<Receiver *> users;  // of a shared receive context: its endpoints'
     size_t turn = 0;                // the one that is told of a receive first
@@ -337,17 +336,7 @@ class Receiver : public RxContext, private Handler {
   Receive *take_part(Receive &buffer, uint64_t length);
   Receive *take_posted(Matcher &matcher, const Message &message, bool *full = nullptr);
   Receive *match_elsewhere(const Message &message, bool *full);
-  Receive *match_filling(const Message &message, bool *full) const;
   void fill(Receive &buffer);
-  bool go_on_filling();  // false: there is no room yet
-  void fail_filling(int err);
-  void forget_filling();
-  void on_event(uint32_t) override {}
-  void on_flush() override;
-  // Whether there is no room to report what a call with these flags asks for.
-  bool must_wait(uint64_t flags) const {
-    return cq != nullptr && reports(flags) && cq->holds_back();
-  }
   void deliver(Unexpected &message, Receive &receive);
   void end(Receive &buffer);
   void complete_deferred(Receive &receive, const Message &message, size_t received, int err);
@@ -369,8 +358,7 @@ class Receiver : public RxContext, private Handler {
   const ReceiverSettings settings_;
   Queues own_;
   std::unique_ptr<BufferedReceives> buffered_;
-  Queues *queues_ = &own_;    // its own, the context's, or those of buffered_
-  Engine *engine_ = nullptr;  // that is to call on_flush()
+  Queues *queues_ = &own_;  // its own, the context's, or those of buffered_
   uint64_t posts_ = 0;
 };
 

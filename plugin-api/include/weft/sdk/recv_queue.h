@@ -5,7 +5,7 @@
 // Example:
 //    ssize_t recv(RecvQueue &queue, void *buf, size_t len, void *context) {
 //      const iovec iov{buf, len};
-//      return queue.post(&iov, 1, context, FI_COMPLETION);  // -FI_EAGAIN: rx_attr.size are posted
+//      return queue.post(&iov, 1, context, FI_COMPLETION);  // -FI_ENOMEM: no memory for one more
 //    }
 //    PostedRecv *on_message(RecvQueue &queue, RecvWaiter &endpoint) {
 //      if (queue.front() != nullptr) return queue.pop();
@@ -15,7 +15,8 @@
 //
 // In order of posting; for matching by tag see match.h. A multi-receive buffer stays at the front
 // until what is left of it is below the minimum; it must not be released while it has users, on the
-// queue or off it. Called with the engine's lock held.
+// queue or off it. It takes receives as long as there is memory: `size` is how many the application
+// expects. Called with the engine's lock held.
 #ifndef WEFT_SDK_RECV_QUEUE_H
 #define WEFT_SDK_RECV_QUEUE_H
 
@@ -56,7 +57,7 @@ class RecvWaiter {
 
 class RecvQueue {
  public:
-  explicit RecvQueue(size_t limit) : pool_(limit) {}
+  explicit RecvQueue(size_t size) : size_(size) {}
 
   ssize_t post(const iovec *iov, size_t count, void *context, uint64_t flags) {
     if (count > kIovLimit || (count != 0 && iov == nullptr)) return -FI_EINVAL;
@@ -66,7 +67,7 @@ class RecvQueue {
     for (size_t i = 0; i < count; ++i)
       if (__builtin_add_overflow(length, room_of(iov[i]), &length)) return -FI_EINVAL;
     PostedRecv *r = pool_.take();
-    if (r == nullptr) return -FI_EAGAIN;
+    if (r == nullptr) return -FI_ENOMEM;
     r->next = nullptr;
     r->context = context;
     r->flags = flags;
@@ -111,8 +112,8 @@ class RecvQueue {
   void release(PostedRecv *r) { pool_.give(r); }
 
   size_t posted() const { return posted_; }
-  size_t limit() const { return pool_.limit(); }
-  size_t left() const { return pool_.limit() - pool_.in_use(); }
+  size_t size() const { return size_; }  // rx_attr.size
+  size_t left() const { return size_ - std::min(size_, pool_.in_use()); }
 
   void wait(RecvWaiter &waiter) {
     if (std::ranges::find(waiters_, &waiter) == waiters_.end()) waiters_.push_back(&waiter);
@@ -133,7 +134,8 @@ class RecvQueue {
     }
   }
 
-  Pool<PostedRecv> pool_;
+  const size_t size_;
+  Pool<PostedRecv> pool_{SIZE_MAX};
   PostedRecv *head_ = nullptr, *tail_ = nullptr;
   size_t posted_ = 0;
   std::vector<RecvWaiter *> waiters_;

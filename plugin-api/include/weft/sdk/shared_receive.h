@@ -40,7 +40,7 @@ class PeerCalls;
 // What a provider has to give.
 struct SharedReceiveOffer {
   uint64_t caps = 0;          // rx_attr.caps may ask for
-  size_t size = 1024;         // receives, unless rx_attr.size says
+  size_t size = 1024;         // receives that are expected, unless rx_attr.size says
   size_t max_size = 1 << 20;  // which may be at most so many
   size_t min_multi_recv = 64;
 };
