@@ -19,6 +19,7 @@ struct Part {
 
 constexpr Part kParts[] = {{"p2p", client::run_p2p},
                            {"storm", client::run_storm},
+                           {"flood", client::run_flood},
                            {"large", client::run_large},
                            {"collectives", client::run_collectives},
                            {"onesided", client::run_onesided},

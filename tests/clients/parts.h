@@ -11,6 +11,7 @@ class Session;
 
 void run_p2p(Session &session);          // mpi_p2p.cc
 void run_storm(Session &session);        // mpi_storm.cc
+void run_flood(Session &session);        // mpi_flood.cc
 void run_large(Session &session);        // mpi_large.cc
 void run_collectives(Session &session);  // mpi_collectives.cc
 void run_onesided(Session &session);     // mpi_onesided.cc
