@@ -47,6 +47,8 @@ struct Decision {
   std::string remedy;  // what to do about it; empty where nothing is wrong
   // What decided: "file:line:column", "environment FI_PROVIDER", path of a plugin; empty: built in.
   std::string rule;
+  // The configuration asks for this provider, and leaves it no interface or device of this host.
+  bool lost = false;
 };
 
 class DecisionRecord {

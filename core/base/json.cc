@@ -19,6 +19,7 @@ nlohmann::ordered_json json_of(const DecisionRecord &record) {
     entry["reason"] = decision.reason;
     entry["remedy"] = decision.remedy;
     entry["rule"] = decision.rule;
+    if (decision.lost) entry["lost"] = true;
     list.push_back(std::move(entry));
   }
   return list;

@@ -8,6 +8,7 @@
 
 #include "core/base/info.h"
 #include "core/base/tostr.h"
+#include "core/select/asked_for.h"
 #include "core/select/call_record.h"
 #include "core/select/call_watch.h"
 #include "core/select/front_impl.h"
@@ -171,8 +172,10 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
   std::vector<std::string> reasons, refused;
   std::optional<Match> nearest;
   const InfoPtr asked = without_replaced_protocol(slot, question.hints);
+  const uint64_t named =
+      names_providers(policy, slot.candidate, question.hints) ? WEFT_GETINFO_NAMED : 0;
   auto offered = stack->getinfo(
-      question.version, question.node, question.service, question.flags,
+      question.version, question.node, question.service, question.flags | named,
       asked != nullptr ? asked.get() : question.hints,
       [&](const fi_info &, const Match &why) {
         if (std::find(reasons.begin(), reasons.end(), why.reason) == reasons.end())
@@ -186,8 +189,13 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
   for (const std::string &why : refused)
     reject(Stage::kHints, why, {}, {}, distance_of_refusal(why));
   if (!offered) {
-    reject(Stage::kGetinfo, offered.error().text, {}, {},
-           distance_of_refusal(offered.error().text));
+    if (offered.error().code == FI_ENODEV && is_configured(policy, slot.candidate)) {
+      record.add(lost(slot, offered.error().text));
+      misses.add({slot.candidate.label(), Stage::kGetinfo, offered.error().text, "", 0});
+    } else {
+      reject(Stage::kGetinfo, offered.error().text, {}, {},
+             distance_of_refusal(offered.error().text));
+    }
     return false;
   }
   std::vector<InfoPtr> fitting;
@@ -227,6 +235,26 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
   if (offered->empty() && reasons.empty()) reject(Stage::kGetinfo, "it offered nothing");
   if (found.size() > before) misses.drop(slot.candidate.label());
   return true;
+}
+
+// The configuration asks for a provider, and leaves it nothing of this host. Whoever wrote it must
+// hear that even where another provider answers.
+Decision Front::Impl::lost(const Slot &slot, const std::string &reason) {
+  const std::string &wire = slot.units.front()->name;
+  Decision decision{.candidate = slot.candidate.label(),
+                    .stage = Stage::kGetinfo,
+                    .reason = reason,
+                    .remedy = "`weft explain " + wire + "` shows what this host has",
+                    .rule = setting_in(policy, slot.candidate, reason),
+                    .lost = true};
+  if (decision.rule.empty()) decision.rule = slot.candidate.origin;
+  {
+    std::lock_guard lock(notice_mutex);
+    if (!told_lost.insert(wire).second) return decision;
+  }
+  notice(reason + (decision.rule.empty() ? "" : " (" + decision.rule + ")") + ": " + wire +
+         " is left out: " + decision.remedy);
+  return decision;
 }
 
 Miss Front::Impl::miss_of(const std::string &candidate, const Match &match) {
@@ -420,7 +448,7 @@ void Front::Impl::explain_nothing(const DecisionRecord &record) {
                                     furthest->reason.rfind("FI_PROVIDER=", 0) == 0;
     if (furthest == nullptr || furthest_not_named || one.stage > furthest->stage) furthest = &one;
   }
-  if (furthest == nullptr) return;
+  if (furthest == nullptr || furthest->lost) return;  // what is lost was told
   std::string line;
   if (policy.filter && furthest->reason.rfind("FI_PROVIDER=", 0) != 0)
     line = "FI_PROVIDER=" + policy.filter->text + ": ";

@@ -125,6 +125,8 @@ struct Front::Impl {
   // Asks one stack. False: it was rejected before the stage hints.
   bool ask(Slot &slot, const Question &question, DecisionRecord &record, Misses &misses,
            std::vector<Found> &found);
+  // The decision on a provider that the configuration asks for and has nothing left; told once.
+  Decision lost(const Slot &slot, const std::string &reason);
   // Keeps the one attribute that matters most.
   static Miss miss_of(const std::string &candidate, const Match &match);
   // A name in the hints that no unit has, perhaps a misspelt one: every candidate is refused for
@@ -192,6 +194,7 @@ struct Front::Impl {
 
   std::mutex notice_mutex;
   std::set<std::string> noticed;
+  std::set<std::string> told_lost;  // providers
 };
 
 }  // namespace weft

@@ -6,11 +6,13 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <fstream>
 #include <set>
 #include <thread>
+#include <tuple>
 
 #include "core/loader/loader.h"
 #include "core/select/test_front.h"
@@ -441,6 +443,59 @@ TEST_F(FrontTest, HooksOnARunningProgram) {
   fi_close(&fabric->fid);
   EXPECT_THAT(from.attach_hook(std::array{&fabric->fid}, "trace").error().text,
               HasSubstr("no open object"));
+}
+
+TEST_F(FrontTest, AProviderThatIsAskedForAndHasNothingLeftIsToldOnce) {
+  site("version: 1\nparams: {tcp: {iface: gone7}}\n");
+  Front &from = front();
+  for (int i = 0; i < 2; ++i) EXPECT_THAT(shown(ask(from)), ElementsAre("udp eth0", "udp docker0"));
+  ASSERT_EQ(notices_.size(), 1u);
+  EXPECT_THAT(notices_[0], HasSubstr("tcp: the filter gone7 matches no interface ("));
+  EXPECT_THAT(notices_[0], HasSubstr("10-site.yaml:2:16): tcp is left out"));
+  const nlohmann::json decisions = why(from, "tcp");
+  EXPECT_TRUE(std::ranges::any_of(decisions, [](const auto &one) {
+    return one["candidate"] == "tcp" && one.value("lost", false);
+  })) << decisions;
+  site("version: 1\n");
+  for (const bool alone : {true, false}) {
+    notices_.clear();
+    ask(front({{"FI_PROVIDER", alone ? "tcp" : "tcp,udp"}, {"FI_TCP_IFACE", "gone8"}}), nullptr, 0,
+        alone ? -FI_ENODATA : 0);
+    ASSERT_EQ(notices_.size(), 1u) << ::testing::PrintToString(notices_);
+    EXPECT_THAT(notices_[0], HasSubstr("gone8"));
+  }
+}
+
+TEST_F(FrontTest, AProviderKnowsWhetherSomebodyNamesIt) {
+  const auto offered = [&](Front &from, const char *prov_name) {
+    const InfoPtr hints = hints_for(FI_EP_UNSPEC, prov_name);
+    fi_info *list = nullptr;
+    (void)from.getinfo(kVersion, nullptr, nullptr, 0, hints.get(), &list);
+    const InfoPtr owner(list);
+    for (const fi_info *info = list; info != nullptr; info = info->next)
+      if (std::string_view(info->fabric_attr->prov_name).starts_with("tcp")) return true;
+    return false;
+  };
+  for (const auto &[filter, prov_name, expected] :
+       {std::tuple("", static_cast<const char *>(nullptr), false),
+        {"tcp", nullptr, true},
+        {"udp,TCP", nullptr, true},
+        {"tcp;ofi_rxm", nullptr, true},
+        {"ofi_rxm", nullptr, false},
+        {"^udp", nullptr, false},
+        {"", "tcp", true},
+        {"", "udp,Tcp", true},
+        {"", "tcp;ofi_rxm", true},
+        {"", "ofi_rxm;tcp", true},
+        {"", "ofi_rxm", false},
+        {"", "^udp", false}}) {
+    std::map<std::string, std::string> environment = {{"FI_TCP_IFACE", "named"}};
+    if (*filter != '\0') environment["FI_PROVIDER"] = filter;
+    EXPECT_EQ(offered(front(environment), prov_name), expected)
+        << filter << "/" << (prov_name != nullptr ? prov_name : "");
+  }
+  site("version: 1\nstacks: {mine: [{provider: tcp}]}\nuse: [mine]\n");
+  EXPECT_TRUE(offered(front({{"FI_TCP_IFACE", "named"}}), nullptr)) << "a stack names it";
 }
 
 TEST_F(FrontTest, AWrongVariableTakesNoProviderAway) {

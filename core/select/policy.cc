@@ -34,16 +34,6 @@ bool item_admits(const FilterItem &item, const StackUnits &units) {
          std::equal(item.units.rbegin(), item.units.rend(), units.begin(), units.end(), same);
 }
 
-bool lifts(const std::optional<ProviderFilter> &filter, const UnitInfo &unit) {
-  if (!filter || filter->exclude) return false;
-  for (const FilterItem &item : filter->items) {
-    for (const Word &word : item.units) {
-      if (is_named(unit, word.text)) return true;
-    }
-  }
-  return false;
-}
-
 void set_built_in(const PolicyKey &key, std::optional<Sourced<bool>> &value) {
   value = {key.more.built_in == words_of(key.form)[0], {"built-in"}};
 }
@@ -70,8 +60,24 @@ const Sourced<std::string> *final_key(const Policy &policy, std::string_view key
   return nullptr;
 }
 
+bool filter_names(const Policy &policy, const UnitInfo &unit) {
+  if (!policy.filter || policy.filter->exclude) return false;
+  for (const FilterItem &item : policy.filter->items) {
+    for (const Word &word : item.units) {
+      if (is_named(unit, word.text)) return true;
+    }
+  }
+  return false;
+}
+
+bool enables(const Policy &policy, const UnitInfo &unit) {
+  return policy.enable && std::ranges::any_of(policy.enable->value, [&](const auto &one) {
+           return is_named(unit, one.value);
+         });
+}
+
 Judgement judge_unit(const Policy &policy, const UnitInfo &unit) {
-  const bool lifted = lifts(policy.filter, unit);
+  const bool lifted = filter_names(policy, unit);
   for (const auto &disabled : policy.disable) {
     if (!is_named(unit, disabled.value)) continue;
     if (lifted && !disabled.origin.final) continue;
@@ -82,11 +88,7 @@ Judgement judge_unit(const Policy &policy, const UnitInfo &unit) {
   }
   if (policy.enable && unit.kind == WEFT_KIND_PROVIDER &&
       !(lifted && !policy.enable->origin.final)) {
-    const auto &list = policy.enable->value;
-    const bool enabled =
-        std::any_of(list.begin(), list.end(),
-                    [&](const Sourced<std::string> &one) { return is_named(unit, one.value); });
-    if (!enabled)
+    if (!enables(policy, unit))
       return {false, unit.name + " is not in providers.enable",
               policy.enable->origin.final ? "the key is final: ask who administers this host"
                                           : "add it to providers.enable, or name it in FI_PROVIDER",

@@ -88,6 +88,10 @@ struct Judgement {
 // The verdict of enable and disable on one unit. FI_PROVIDER lifts them if it names the unit.
 Judgement judge_unit(const Policy &policy, const UnitInfo &unit);
 
+// Whether FI_PROVIDER names the unit, to have it; whether `enable` does.
+bool filter_names(const Policy &policy, const UnitInfo &unit);
+bool enables(const Policy &policy, const UnitInfo &unit);
+
 // The verdict of FI_PROVIDER on a stack.
 Judgement judge_filter(const Policy &policy, const StackUnits &units);
 

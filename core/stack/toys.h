@@ -262,10 +262,25 @@ inline struct fi_info *modest_info(const weft_core_services *core, enum fi_ep_ty
   return info;
 }
 
-inline int32_t provider_getinfo(void *self_arg, uint32_t, const char *, const char *, uint64_t,
-                                const struct fi_info *hints, struct fi_info **out,
+// What the parameter "iface" says: "gone...": there is no such interface; "named": only who names
+// the provider gets it.
+inline int32_t judge_iface(const weft_instance *instance, uint64_t flags, weft_error *why) {
+  const char *iface = instance->param_count > 1 ? instance->params[1].string_core : nullptr;
+  if (iface == nullptr) return 0;
+  if (std::strncmp(iface, "gone", 4) == 0) {
+    std::snprintf(why->text, sizeof why->text, "the filter %s matches no interface", iface);
+    return -FI_ENODEV;
+  }
+  if (std::strcmp(iface, "named") != 0 || (flags & WEFT_GETINFO_NAMED) != 0) return 0;
+  std::snprintf(why->text, sizeof why->text, "nobody names it");
+  return -FI_ENODATA;
+}
+
+inline int32_t provider_getinfo(void *self_arg, uint32_t, const char *, const char *,
+                                uint64_t flags, const struct fi_info *hints, struct fi_info **out,
                                 weft_error *why) {
   const Self &self = *static_cast<Self *>(self_arg);
+  if (const int32_t rc = judge_iface(self.instance, flags, why); rc != 0) return rc;
   if (self.plugin().getinfo_rc != 0) {
     std::snprintf(why->text, sizeof why->text, "no interface is up");
     return self.plugin().getinfo_rc;

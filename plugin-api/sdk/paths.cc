@@ -157,7 +157,7 @@ Result<std::vector<IpPath>> ip_paths(const GetinfoQuery &query, const IpPathSett
                 "FI_ADDR_STR",
                 format, settings.provider);
   WEFT_TRY(const InterfaceRanking ranking, usable_interfaces(settings.interfaces));
-  if (ranking.used.empty()) return fail(FI_ENODATA, "%s", ranking.nothing.c_str());
+  if (ranking.used.empty()) return fail(FI_ENODEV, "%s", ranking.nothing.c_str());
   WEFT_TRY(const Asked asked, asked_addresses(query, format));
 
   PathFinder finder(ranking, settings, family_of(format));

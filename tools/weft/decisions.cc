@@ -48,7 +48,8 @@ std::vector<Candidate> by_candidate(const Json &decisions) {
                       .accepted = flag_of(one, "accepted"),
                       .reason = text_of(one, "reason"),
                       .remedy = text_of(one, "remedy"),
-                      .rule = text_of(one, "rule")};
+                      .rule = text_of(one, "rule"),
+                      .lost = flag_of(one, "lost")};
     const auto known =
         std::find_if(candidates.begin(), candidates.end(),
                      [&](const Candidate &other) { return other.name == decision.candidate; });

@@ -19,6 +19,7 @@ struct Decision {
   std::string candidate, stage;
   bool accepted = false;
   std::string reason, remedy, rule;
+  bool lost = false;  // the configuration asks for it, and leaves it nothing of this host
 };
 
 struct Candidate {

@@ -156,6 +156,17 @@ void look_for_cxi(Facts &facts) {
   }
 }
 
+void look_at_decisions(const std::vector<Candidate> &candidates, Facts &facts) {
+  std::vector<std::string> reasons;
+  for (const Candidate &candidate : candidates) {
+    const Decision &last = candidate.last();
+    reasons.push_back(absl::StrCat(candidate.name, ": ", last.reason));
+    if (last.lost) facts.lost.push_back({candidate.name, last.reason, last.rule});
+  }
+  if (facts.domains.empty() && !reasons.empty())
+    facts.no_domain_reason = absl::StrJoin(reasons, "; ");
+}
+
 Result<Facts> gather(const Library &library, uint64_t ranks) {
   Facts facts;
   facts.ranks = ranks;
@@ -183,15 +194,8 @@ Result<Facts> gather(const Library &library, uint64_t ranks) {
     if (seen.insert({domain.name, domain.address}).second)
       facts.domains.push_back(std::move(domain));
   }
-  if (facts.domains.empty()) {
-    facts.no_domain_reason = fi_strerror(-offers.ret);
-    if (const Result<Json> why = library.why("")) {
-      std::vector<std::string> reasons;
-      for (const Candidate &candidate : by_candidate(*why))
-        reasons.push_back(absl::StrCat(candidate.name, ": ", candidate.last().reason));
-      if (!reasons.empty()) facts.no_domain_reason = absl::StrJoin(reasons, "; ");
-    }
-  }
+  if (facts.domains.empty()) facts.no_domain_reason = fi_strerror(-offers.ret);
+  if (const Result<Json> why = library.why("")) look_at_decisions(by_candidate(*why), facts);
   if (const Result<Json> explained = library.explain("tcp"))
     for (const Json &element : array_of(*explained, "elements"))
       for (std::string &line : texts_of(element, "lines")) facts.interfaces.push_back(line);

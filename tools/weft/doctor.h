@@ -62,6 +62,11 @@ struct Facts {
   std::vector<Domain> domains;          // the results of fi_getinfo(), best first
   std::vector<std::string> interfaces;  // how the provider tcp ranked the interfaces
   std::string no_domain_reason;         // why there are no domains
+  // Providers that the configuration asks for, and leaves no interface or device of this host.
+  struct Lost {
+    std::string provider, reason, where;
+  };
+  std::vector<Lost> lost;
 
   struct Folder {
     std::string path, origin;

@@ -204,6 +204,17 @@ Finding judge_interfaces(const Facts &facts) {
   return finding;
 }
 
+void judge_lost(const Facts &facts, std::vector<Finding> &findings) {
+  for (const Facts::Lost &one : facts.lost)
+    findings.push_back({State::kFail, absl::StrCat("provider ", one.provider),
+                        "is asked for, and has nothing to work with on this host", one.reason,
+                        one.where.empty() ? absl::StrCat("weft explain '", one.provider, "'")
+                                          : absl::StrCat("correct it there: ", one.where,
+                                                         ", or disable it on this "
+                                                         "host; weft explain '",
+                                                         one.provider, "'")});
+}
+
 void judge_folders(const Facts &facts, std::vector<Finding> &findings) {
   for (const Facts::Folder &folder : facts.folders) {
     Finding finding{.check = "plugin folder", .finding = folder.path, .cause = {}, .remedy = {}};
@@ -255,6 +266,7 @@ std::vector<Finding> judge(const Facts &facts) {
                                  "half-open connections are dropped"));
   findings.push_back(judge_ports(facts));
   findings.push_back(judge_interfaces(facts));
+  judge_lost(facts, findings);
   judge_rdma(facts, findings);
   judge_cxi(facts, findings);
   judge_folders(facts, findings);

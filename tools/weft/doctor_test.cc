@@ -150,6 +150,15 @@ TEST(DoctorTest, Interfaces) {
   EXPECT_EQ(of(facts, "interfaces").cause, "tcp: disabled");
 }
 
+TEST(DoctorTest, AProviderThatWasAskedForAndHasNothingLeftFails) {
+  Facts facts = good_machine();
+  facts.lost = {{"tcp", "the filter hsn* matches no interface", "/etc/weft/10-site.yaml:8:10"}};
+  const Finding finding = of(facts, "provider tcp");
+  EXPECT_EQ(finding.state, State::kFail) << "though others answer";
+  EXPECT_THAT(finding.cause, HasSubstr("hsn*"));
+  EXPECT_THAT(finding.remedy, HasSubstr("10-site.yaml:8:10"));
+}
+
 TEST(DoctorTest, Folders) {
   const auto with = [](auto change) {
     Facts facts = good_machine();

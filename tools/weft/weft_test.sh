@@ -380,6 +380,22 @@ json "[012]" 'j["worst"] == max((f["state"] for f in j["findings"]), key=["OK", 
   and {"open files", "net.core.somaxconn", "net.ipv4.tcp_max_syn_backlog", "net.ipv4.ip_local_port_range", "interfaces",
        "plugin folder", "quarantine", "configuration"} <= {f["check"] for f in j["findings"]}
   and all(f["state"] == "OK" or f["remedy"] for f in j["findings"])' "doctor: JSON" weft doctor --json
+# The site's file of README.md, on a host without such interfaces: whatever else answers, that is told once, and the doctor fails.
+# shellcheck disable=SC2016
+sed -n '/^# .*10-site.yaml/,/^```/p' "$(dirname "$0")/../../README.md" | grep -v '```' >"$work/readme.yaml"
+if ! ls -d /sys/class/net/hsn* >"$work/out" 2>&1; then
+  for setting in LANG=C FI_PROVIDER=tcp FI_PROVIDER=^udp; do
+    run "0|61" "a site without its interfaces" env FI_CONFIG="$work/readme.yaml" "$setting" "$bin/fi_info"
+    if [ "$(grep -c "tcp: the filter hsn\*,!docker\* matches no interface .*readme.yaml:[0-9]*:[0-9]*): tcp is left out" "$work/err")" = 1 ] &&
+      [ "$(grep -c tcp "$work/err")" = 1 ]; then
+      pass "a site without its interfaces is told once, $setting"
+    else
+      fail "a site without its interfaces, $setting: $(cat "$work/err")"
+    fi
+  done
+  json 2 'any(f["state"] == "FAIL" and f["check"] == "provider tcp" and "hsn" in f["cause"] for f in j["findings"])' \
+    "doctor: a site without its interfaces" env FI_CONFIG="$work/readme.yaml" "$bin/weft" doctor --json
+fi
 few_files() { (ulimit -n "$1" && weft doctor "${@:2}"); }
 json "1|2" 'any(f["check"] == "open files" and f["state"] == "FAIL" and "nofile" in f["remedy"] for f in j["findings"])' \
   "doctor: few descriptors" few_files 128 --json --ranks 1000

@@ -189,6 +189,11 @@ struct weft_instance {
 
 /* ---- providers and layers ---- */
 
+/* A flag of getinfo that the core adds to those of fi_getinfo.3: somebody names the providers of
+ * this stack, in FI_PROVIDER, in prov_name of the hints, or in a stack of the configuration. Without
+ * it a provider may hold back what no program should get by accident. Layers pass it on. */
+#define WEFT_GETINFO_NAMED (UINT64_C(1) << 0)
+
 /* A provider: what getinfo and fabric need. `self` belongs to the plugin. */
 typedef struct weft_provider_ops {
   uint32_t struct_size;
@@ -199,7 +204,9 @@ typedef struct weft_provider_ops {
    * only: it helps to resolve addresses (src_addr, dest_addr, addr_format, ep type) and to leave
    * out costly work. The core filters the answer by the hints and narrows it, with a reason for
    * each rejection: an offer states the most that the unit can do. prov_name is set by the core. No
-   * match: -FI_ENODATA and `why`. */
+   * match: -FI_ENODATA and `why`. -FI_ENODEV: whatever is asked, this host has no interface or
+   * device that the settings allow; the core says so on stderr where the configuration asks for the
+   * provider. */
   int32_t (*getinfo)(void *self, uint32_t api_version, const char *node, const char *service,
                      uint64_t flags, const struct fi_info *hints, struct fi_info **info_plugin,
                      weft_error *why);

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "core/select/asked_for.h"
+
+#include <algorithm>
+
+#include "core/base/same_word.h"
+
+namespace weft {
+namespace {
+
+std::vector<const UnitInfo *> providers_of(const Candidate &candidate) {
+  std::vector<const UnitInfo *> providers;
+  for (const StackUnit &unit : candidate.units())
+    if (unit->kind == WEFT_KIND_PROVIDER) providers.push_back(unit.unit);
+  return providers;
+}
+
+bool hints_name(const fi_info *hints, const UnitInfo &unit) {
+  if (hints == nullptr || hints->fabric_attr == nullptr || hints->fabric_attr->prov_name == nullptr)
+    return false;
+  std::string_view rest = hints->fabric_attr->prov_name;
+  if (rest.starts_with('^')) return false;
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find_first_of(",;(+)"), rest.size());
+    const std::string_view word = rest.substr(0, end);
+    if (same_word(word, unit.name) || (!unit.ofi_name.empty() && same_word(word, unit.ofi_name)))
+      return true;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return false;
+}
+
+bool has_open_object(const fi_info *hints) {
+  return hints != nullptr &&
+         ((hints->fabric_attr != nullptr && hints->fabric_attr->fabric != nullptr) ||
+          (hints->domain_attr != nullptr && hints->domain_attr->domain != nullptr));
+}
+
+// By FI_PROVIDER, or as a stack of a file.
+bool is_spelt_out(const Policy &policy, const Candidate &candidate) {
+  return candidate.origin == "FI_PROVIDER" ||
+         std::ranges::any_of(policy.stacks, [&](const StackSpec &spec) {
+           return spec.origin.where != "built-in" && candidate.origin == "stack " + spec.name;
+         });
+}
+
+}  // namespace
+
+bool names_providers(const Policy &policy, const Candidate &candidate, const fi_info *hints) {
+  if (is_spelt_out(policy, candidate) || has_open_object(hints)) return true;
+  return std::ranges::all_of(providers_of(candidate), [&](const UnitInfo *unit) {
+    return filter_names(policy, *unit) || hints_name(hints, *unit);
+  });
+}
+
+bool is_configured(const Policy &policy, const Candidate &candidate) {
+  if (is_spelt_out(policy, candidate)) return true;
+  return std::ranges::any_of(providers_of(candidate), [&](const UnitInfo *unit) {
+    return filter_names(policy, *unit) || enables(policy, *unit) ||
+           !settings_of(policy, *unit).empty();
+  });
+}
+
+std::string setting_in(const Policy &policy, const Candidate &candidate, std::string_view reason) {
+  std::string where;
+  for (const UnitInfo *unit : providers_of(candidate))
+    for (const Setting &setting : settings_of(policy, *unit))
+      if (!setting.value.empty() && reason.find(setting.value) != std::string_view::npos)
+        where = setting.where;  // the strongest comes last
+  return where;
+}
+
+}  // namespace weft
