@@ -13,6 +13,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "plugin-api/sdk/address_codec.h"
 #include "plugin-api/sdk/test_addresses.h"
 #include "weft/sdk/sock_addr.h"
 #if __has_include(<infiniband/ib.h>)
@@ -236,7 +237,9 @@ TEST(AddressFormats, FieldsThatCannotBeAreRefused) {
     EXPECT_THAT(with(FI_ADDR_IB_UD, at, 1).error().text, HasSubstr("padding"));
   EXPECT_THAT(with(FI_ADDR_CXI, 3, 0x20).error().text, HasSubstr("unused bits"));
   EXPECT_TRUE(with(FI_ADDR_CXI, 3, 0x1f));
-  EXPECT_EQ(with(FI_ADDR_CXI, 7, 9).value(), numbered_address(FI_ADDR_CXI, 1)) << "padding";
+  const Address marked = with(FI_ADDR_CXI, 7, 9).value();
+  EXPECT_NE(marked, numbered_address(FI_ADDR_CXI, 1));
+  EXPECT_EQ(identity(marked), identity(numbered_address(FI_ADDR_CXI, 1))) << "the mark of a host";
   EXPECT_THAT(with(FI_SOCKADDR_IB, 0, AF_INET).error().text, HasSubstr("no InfiniBand address"));
   EXPECT_THAT(with(FI_SOCKADDR_IN, 0, 27).error().text, HasSubstr("no IPv4 address"));
 }
@@ -292,8 +295,11 @@ TEST(AddressText, IsWhatStockPrints) {
   bytes[24] = 0x19;
   EXPECT_EQ(read_address(FI_ADDR_IB_UD, bytes, 32)->to_string(),
             "fi_addr_ib_ud://102:304:506:708:90a:b0c:d0e:f10:131211/1615/1817/b?service=0x19");
-  EXPECT_EQ(read_address(FI_ADDR_CXI, bytes, 8)->to_string(), "fi_addr_cxi://0x04030201?vni=1541");
+  EXPECT_EQ(read_address(FI_ADDR_CXI, bytes, 8)->to_string(),
+            "fi_addr_cxi://0x04030201?vni=1541&host=2055");
   bytes[4] = bytes[5] = 0;
+  EXPECT_EQ(read_address(FI_ADDR_CXI, bytes, 8)->to_string(), "fi_addr_cxi://0x04030201?host=2055");
+  bytes[6] = bytes[7] = 0;
   EXPECT_EQ(read_address(FI_ADDR_CXI, bytes, 8)->to_string(), "fi_addr_cxi://0x04030201");
   unsigned char sib[48] = {27, 0, 0xff, 0xff};
   sib[8] = 0xfe, sib[9] = 0x80, sib[23] = 5, sib[29] = 6, sib[28] = 1, sib[47] = 0xab;

@@ -3,6 +3,7 @@
 #include <weft/sdk/av.h>
 #include <weft/sdk/domain.h>
 #include <weft/sdk/eq.h>
+#include <weft/sdk/peer_check.h>
 #include <weft/sdk/sock_addr.h>
 
 #include <charconv>
@@ -35,7 +36,13 @@ Result<Address> Av::check_peer(Result<Address> address) const {
                 address->format() == FI_ADDR_IB_UD ? "a queue pair number"
                 : address->format() == FI_ADDR_CXI ? "a PID"
                                                    : "a port");
-  return address;
+  const fid *const domain = domain_.fid;
+  if (domain->ops == nullptr) return address;  // a test's
+  const int rc = domain->ops->control(domain_.fid, WEFT_CHECK_PEER, &*address);
+  if (rc == 0 || rc == -FI_ENOSYS) return address;
+  char text[128];
+  return fail(-rc, "%s is refused: %s", address->to_string().c_str(),
+              strerror_into(-rc, text, sizeof text));
 }
 
 int Av::check_insert(size_t count, const fi_addr_t *fi_addr, uint64_t flags, const void *context) {

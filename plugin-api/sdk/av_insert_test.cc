@@ -14,6 +14,7 @@
 #include "weft/sdk/domain.h"
 #include "weft/sdk/eq.h"
 #include "weft/sdk/ops.h"
+#include "weft/sdk/peer_check.h"
 
 namespace weft::sdk {
 namespace {
@@ -44,6 +45,24 @@ TEST(AvInsert, IndicesFollowTheOrderAcrossCalls) {
     EXPECT_EQ(v.av->capacity(), 1000u);
     EXPECT_EQ(v.av->count(), 1000u);
   }
+}
+
+TEST(AvInsert, ADomainMayRefuseAPeer) {
+  static fi_ops ops{.size = sizeof(fi_ops)};
+  ops.control = [](fid *, int command, void *arg) {
+    if (command != WEFT_CHECK_PEER) return -FI_ENOSYS;
+    const std::string text = static_cast<const Address *>(arg)->to_string();
+    return text.find("10.0.0.2") == std::string::npos ? 0 : -FI_EHOSTUNREACH;
+  };
+  Vector v;
+  v.domain.fid.ops = &ops;
+  const sockaddr_in peers[] = {v4(1), v4(2), v4(3)};
+  fi_addr_t out[3];
+  int errors[3];
+  EXPECT_EQ(fi_av_insert(v.c, peers, 3, out, FI_SYNC_ERR, errors), 2);
+  EXPECT_EQ(errors[1], FI_EHOSTUNREACH);
+  EXPECT_EQ(out[1], FI_ADDR_NOTAVAIL);
+  EXPECT_THAT(v.domain.instance.log(), ElementsAre(HasSubstr("is refused: ")));
 }
 
 TEST(AvInsert, ATableNeedsNoArrayOfResults) {

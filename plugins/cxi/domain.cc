@@ -6,6 +6,7 @@
 #include <weft/sdk/av.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
+#include <weft/sdk/peer_check.h>
 
 #include <algorithm>
 #include <cinttypes>
@@ -16,6 +17,7 @@
 #include "plugins/cxi/endpoint.h"
 #include "plugins/cxi/fabric.h"
 #include "plugins/cxi/nic_counter.h"
+#include "plugins/cxi/sources.h"
 
 namespace weft::cxi {
 namespace {
@@ -196,6 +198,19 @@ int Domain::av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) 
   return sdk::open_av(shared(), FI_ADDR_CXI, attr, av, context, device_->facts().name, FI_ADDR_CXI);
 }
 
+// The first time it is told even where the log is off: it is a mistake of the configuration, and all
+// that an MPI says of it is that it aborts.
+int Domain::check_peer(const sdk::Address &peer) {
+  const auto checked = device_->check_peer(peer_of(peer).nid, host_of(peer));
+  if (checked) return 0;
+  const char *const why = checked.error().text.c_str();
+  if (!std::exchange(has_refused_, true))
+    sdk::log_line(instance(), FI_LOG_WARN, FI_LOG_AV, "fi_av_insert", __LINE__, "%s", why);
+  else
+    WEFT_WARN(instance(), FI_LOG_AV, "%s", why);
+  return -checked.error().code;
+}
+
 // The NIC's own, but for the counter of another provider, which is not the NIC's to raise. Hardware
 // has not many; the others count in software, and no deferred work waits for them.
 int Domain::cntr_open(struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context) {
@@ -218,6 +233,8 @@ int Domain::cntr_open(struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *c
 
 int Domain::control(int command, void *arg) {
   switch (command) {
+    case WEFT_CHECK_PEER:
+      return check_peer(*static_cast<const sdk::Address *>(arg));
     case FI_QUEUE_WORK:
       return arg != nullptr ? deferred_.queue(*static_cast<const fi_deferred_work *>(arg))
                             : -FI_EINVAL;

@@ -112,6 +112,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   ~Domain() = default;
   void use_devices(std::shared_ptr<const sdk::Hmem> hmem);
   void log_telemetry();
+  int check_peer(const sdk::Address &peer);
   void look_at_service(const std::vector<Service> &services);
 
   // sdk::Poller
@@ -135,6 +136,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   const bool has_vector_keys_;
   VectorKeys vector_keys_{*this};
   size_t deferred_depth_ = 0;
+  bool has_refused_ = false;  // a peer
   std::vector<CxiEndpoint *> endpoints_;
   std::vector<uint64_t> telemetry_;  // at its opening, of Settings::telemetry
   uint64_t burst_round_ = UINT64_MAX;

@@ -54,7 +54,7 @@ CxiEndpoint::CxiEndpoint(Domain &domain, const fi_info &info, Pid pid, void *con
       path_(path_of(info)),
       protocol_(protocol_of(info, domain)),
       wanted_pid_(pid),
-      sources_(wants_sources(info)),
+      sources_(wants_sources(info), domain.device().facts()),
       transmit_(ports_, domain.engine(), tx(), domain.settings(), domain.counters(),
                 limits().tx_size, protocol_.is_rnr),
       inbox_(ports_, receiver(), domain.engine(), sources_, domain.settings(), domain.counters(),
@@ -251,7 +251,8 @@ int CxiEndpoint::getname(void *addr, size_t *len) {
     WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_getname: %s", claimed.error().text.c_str());
     return -claimed.error().code;
   }
-  return sdk::write_address(address_of({ports_.nid, ports_.pid()}), addr_format_, addr, len);
+  return sdk::write_address(address_of({ports_.nid, ports_.pid()}, domain_.device().facts().host),
+                            addr_format_, addr, len);
 }
 
 int CxiEndpoint::setname(void *addr, size_t len) {

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "plugins/cxi/soft/network.h"
 #include "plugins/cxi/sources.h"
 #include "plugins/cxi/vector_keys.h"
 
@@ -52,13 +53,23 @@ std::optional<Nid> nid_of_mac(const char *text) {
   return Nid((b[3] << 16 | b[4] << 8 | b[5]) & kMaxNid);
 }
 
-Result<Nid> nid_of(const char *node, const std::vector<DeviceFacts> &devices) {
-  const auto device = std::ranges::find(devices, std::string_view(node), &DeviceFacts::name);
-  if (device != devices.end()) return device->nid;
-  if (const auto value = number(node, kMaxNid)) return Nid(*value);
-  if (const auto mac = nid_of_mac(node)) return *mac;
-  in_addr ip{};
-  if (::inet_pton(AF_INET, node, &ip) == 1) return Nid(ntohl(ip.s_addr) & kMaxNid);
+// A NIC, and the mark of its host, if it is one of ours.
+struct Place {
+  Nid nid = 0;
+  uint16_t host = 0;
+};
+
+// The names and addresses of NICs in 127.0.0.0/8 mean something on this host alone.
+Result<Place> place_of(const char *node, const std::vector<DeviceFacts> &devices) {
+  in_addr address{};
+  const bool is_ip = ::inet_pton(AF_INET, node, &address) == 1;
+  const uint32_t ip = is_ip ? ntohl(address.s_addr) : 0;
+  for (const DeviceFacts &one : devices)
+    if (one.name == node || (is_ip && one.ip == ip)) return Place{one.nid, one.host};
+  if (const auto value = number(node, kMaxNid)) return Place{Nid(*value)};
+  if (const auto mac = nid_of_mac(node)) return Place{*mac};
+  if (is_ip && reaches_other_hosts(ip)) return Place{Nid(ip & kMaxNid)};
+  if (is_ip) return fail(FI_ENODATA, "cxi: no NIC of this host is known as %s", node);
   return fail(
       FI_ENODATA,
       "cxi: node \"%s\" is no NIC: give its name (cxi0), its address (0x1), its MAC, or the "
@@ -74,11 +85,12 @@ Result<Pid> pid_of(const char *service) {
   return Pid(*value);
 }
 
-Result<void> set_own(AskedPlaces &asked, const Peer &own, const std::vector<DeviceFacts> &devices) {
-  asked.own_pid = own.pid;
+Result<void> set_own(AskedPlaces &asked, const Place &own, Pid pid,
+                     const std::vector<DeviceFacts> &devices) {
+  asked.own_pid = pid;
   if (own.nid == 0) return {};
   const auto device = std::ranges::find(devices, own.nid, &DeviceFacts::nid);
-  if (device == devices.end())
+  if (device == devices.end() || (own.host != 0 && own.host != device->host))
     return fail(FI_ENODATA, "cxi: no NIC of this host has the address 0x%x", own.nid);
   asked.device = device->name;
   return {};
@@ -171,10 +183,10 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &as
   info.caps = (caps & (kTxCaps | kRxCaps | kDomainCaps)) | asked_caps | shared_vectors(kind);
   info.addr_format = older ? FI_ADDR_OPX : FI_ADDR_CXI;
   WEFT_CHECK(sdk::set_info_address(info.src_addr, info.src_addrlen, FI_ADDR_CXI,
-                                   address_of({facts.nid, asked.own_pid})));
+                                   address_of({facts.nid, asked.own_pid}, facts.host)));
   if (asked.dest)
     WEFT_CHECK(sdk::set_info_address(info.dest_addr, info.dest_addrlen, FI_ADDR_CXI,
-                                     address_of(*asked.dest)));
+                                     address_of(*asked.dest, asked.dest_host)));
 
   fi_tx_attr &tx = *info.tx_attr;
   tx.caps = (caps & kTxCaps) | asked_caps;
@@ -243,7 +255,7 @@ Result<AskedPlaces> asked_places(const sdk::GetinfoQuery &query,
                                  const std::vector<DeviceFacts> &devices) {
   AskedPlaces asked;
   const fi_info *const hints = query.hints;
-  const auto from_hints = [&](const void *address, size_t length) -> Result<Peer> {
+  const auto from_hints = [&](const void *address, size_t length) -> Result<sdk::Address> {
     const uint32_t format =
         hints->addr_format == FI_ADDR_STR ? uint32_t(FI_ADDR_STR) : uint32_t(FI_ADDR_CXI);
     if (hints->addr_format != FI_FORMAT_UNSPEC && hints->addr_format != format &&
@@ -252,31 +264,35 @@ Result<AskedPlaces> asked_places(const sdk::GetinfoQuery &query,
     WEFT_TRY(const sdk::Address read, sdk::read_address(format, address, length));
     if (read.format() != FI_ADDR_CXI)
       return fail(FI_ENODATA, "cxi: %s is no address of cxi", read.to_string().c_str());
-    return peer_of(read);
+    return read;
   };
   if (query.flags & FI_SOURCE) {
     if (query.node == nullptr && query.service == nullptr)
       return fail(FI_EINVAL, "cxi: FI_SOURCE needs a node or a service");
     WEFT_TRY(asked.own_pid, pid_of(query.service));
     if (query.node != nullptr) {
-      WEFT_TRY(const Nid nid, nid_of(query.node, devices));
-      WEFT_CHECK(set_own(asked, {nid, asked.own_pid}, devices));
+      WEFT_TRY(const Place own, place_of(query.node, devices));
+      WEFT_CHECK(set_own(asked, own, asked.own_pid, devices));
     }
   } else if (query.node != nullptr) {
-    WEFT_TRY(const Nid nid, nid_of(query.node, devices));
+    WEFT_TRY(const Place place, place_of(query.node, devices));
     WEFT_TRY(const Pid pid, pid_of(query.service));
-    asked.dest = Peer{nid, pid == kAnyPid ? Pid(0) : pid};
+    asked.dest = Peer{place.nid, pid == kAnyPid ? Pid(0) : pid};
+    asked.dest_host = place.host;
   } else if (query.service != nullptr) {
     WEFT_TRY(asked.own_pid, pid_of(query.service));
   }
   if (hints == nullptr) return asked;
   WEFT_TRY(asked.key, auth_key_of(*hints, query.api_version));
   if (hints->src_addr != nullptr && !(query.flags & FI_SOURCE)) {
-    WEFT_TRY(const Peer own, from_hints(hints->src_addr, hints->src_addrlen));
-    WEFT_CHECK(set_own(asked, own, devices));
+    WEFT_TRY(const sdk::Address own, from_hints(hints->src_addr, hints->src_addrlen));
+    const Peer peer = peer_of(own);
+    WEFT_CHECK(set_own(asked, {peer.nid, host_of(own)}, peer.pid, devices));
   }
   if (hints->dest_addr != nullptr && !asked.dest) {
-    WEFT_TRY(asked.dest, from_hints(hints->dest_addr, hints->dest_addrlen));
+    WEFT_TRY(const sdk::Address dest, from_hints(hints->dest_addr, hints->dest_addrlen));
+    asked.dest = peer_of(dest);
+    asked.dest_host = host_of(dest);
   }
   return asked;
 }

@@ -41,6 +41,7 @@ struct AskedPlaces {
   std::string device;  // the only NIC; empty: any
   Pid own_pid = kAnyPid;
   std::optional<Peer> dest;
+  uint16_t dest_host = 0;      // the mark in its address
   std::optional<AuthKey> key;  // of hints
 };
 Result<AskedPlaces> asked_places(const sdk::GetinfoQuery &query,

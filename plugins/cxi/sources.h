@@ -22,17 +22,25 @@
 #include <string>
 #include <unordered_map>
 
+#include "plugins/cxi/nic/device.h"
 #include "plugins/cxi/ports.h"
 
 namespace weft::cxi {
 
-// FI_ADDR_CXI of a peer. The VNI counts where address vectors have keys (FI_AV_AUTH_KEY).
-inline sdk::Address address_of(const Peer &peer) {
+// FI_ADDR_CXI of a peer. The VNI counts where address vectors have keys (FI_AV_AUTH_KEY). `host`:
+// the mark of the host of a NIC in software (DeviceFacts::host), which hardware has not.
+inline sdk::Address address_of(const Peer &peer, uint16_t host = 0) {
   alignas(4) unsigned char bytes[8] = {};
   const uint32_t word = uint32_t{peer.nid} << kPidBits | peer.pid;
   std::memcpy(bytes, &word, sizeof word);
   std::memcpy(bytes + sizeof word, &peer.vni, sizeof peer.vni);
+  std::memcpy(bytes + sizeof word + sizeof peer.vni, &host, sizeof host);
   return sdk::Address::of(FI_ADDR_CXI, bytes, sizeof bytes);
+}
+inline uint16_t host_of(const sdk::Address &address) {
+  uint16_t host;
+  std::memcpy(&host, static_cast<const unsigned char *>(address.data()) + 6, sizeof host);
+  return host;
 }
 inline Peer peer_of(const sdk::Address &address) {
   const auto *const bytes = static_cast<const unsigned char *>(address.data());
@@ -51,8 +59,9 @@ struct Sender {
 
 class Sources {
  public:
-  // `wanted`: somebody asks. Else all senders are unknown, which costs nothing.
-  explicit Sources(bool wanted) : wanted_(wanted) {}
+  // `wanted`: somebody asks. Else all senders are unknown, which costs nothing. `own`: our NIC.
+  Sources(bool wanted, const DeviceFacts &own)
+      : wanted_(wanted), host_(own.host), only_nid_(own.network_address != 0 ? own.nid : 0) {}
   void set_av(sdk::Av *av) { av_ = av; }
 
   // A rank that the address vector does not have is that of a sender nowhere.
@@ -85,7 +94,9 @@ class Sources {
   std::string address_of_stranger(uint32_t number) const {
     const auto peer = stranger_of(number);
     if (!peer) return {};
-    const sdk::Address address = address_of(*peer);
+    // Whether a NIC in a network is of this host, its address does not say.
+    const bool is_here = only_nid_ == 0 || peer->nid == only_nid_;
+    const sdk::Address address = address_of(*peer, is_here ? host_ : uint16_t{0});
     return std::string(static_cast<const char *>(address.data()), address.size());
   }
   // The number that the messages of this peer have had so far, if there are any.
@@ -136,6 +147,8 @@ class Sources {
   }
 
   const bool wanted_;
+  const uint16_t host_;
+  const Nid only_nid_;  // the only one that is known to be of this host; 0: all are
   sdk::Av *av_ = nullptr;
   Peer last_peer_;
   bool is_last_known_ = false;

@@ -30,7 +30,7 @@ Result<sdk::AuthKey> VectorKeys::read(Bytes bytes) {
 }
 
 Result<sdk::Address> VectorKeys::with_key(const sdk::Address &address, Bytes key) const {
-  return address_of(peer_of(address).in(vni_of(key)));
+  return address_of(peer_of(address).in(vni_of(key)), host_of(address));
 }
 
 }  // namespace weft::cxi

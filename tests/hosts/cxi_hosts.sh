@@ -106,8 +106,10 @@ ask "a third one" 26 25 --rounds 1
 FI_CXI_RX_MATCH_MODE=software ask "matched by software" 6 5 --rounds 1
 FI_CXI_RDZV_PROTO=alt_read ask "alt_read" 6 5 --rounds 1
 
-# A NIC that this host once had, with the number that the other host's has: 127.15.0.2 for 10.79.0.2.
-in_host $left 127.15.0.2 "$exchange" serve --node 127.15.0.2 --pid 1 --peer 127.15.0.2 --peer-pid 1 </dev/null >"$work/once" 2>&1
+# A NIC that this host once had, with the address that the other host has now.
+ip -n $left addr add $right_ip/32 dev lo
+in_host $left $right_ip "$exchange" serve --node $right_ip --pid 1 --peer $right_ip --peer-pid 1 </dev/null >"$work/once" 2>&1
+ip -n $left addr del $right_ip/32 dev lo
 grep -q ready "$work/once" && ask "in spite of an old registry" 6 5 --rounds 1
 
 # ---- who is lost ----

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # fabtests_cxi.sh FABTESTS_BIN LIB_DIR: the RDM benchmarks of an installed fabtests over a NIC in software, as fi_cxi(7) says that they are
-# run: with PIDs (-B, -P), the name of a NIC (-s), and its address. tests/interop/fabtests is for providers with IP addresses.
+# run: with PIDs (-B, -P) and the name of a NIC. tests/interop/fabtests is for providers with IP addresses.
 
 set -u
 [ $# = 2 ] || { echo "usage: fabtests_cxi.sh FABTESTS_BIN LIB_DIR"; exit 2; }
@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 export LD_LIBRARY_PATH=$lib WEFT_RUNTIME_DIR=$work/run
 failed=0
 
-# run PROGRAM [ARGUMENT...]: a server at PID 10 of cxi0, and a client that says the address and the PID.
+# run PROGRAM [ARGUMENT...]: a server at PID 10 of cxi0, and a client that says the NIC and the PID.
 run() {
   local program=$1 server client=1 result
   shift
@@ -22,7 +22,7 @@ run() {
   server=$!
   # A client that finds no server yet fails, and nothing has reached anybody.
   for _ in $(seq 50); do
-    timeout 120 "$bin/$program" -p cxi -I 20 "$@" -P 10 0x1 >"$work/client" 2>&1
+    timeout 120 "$bin/$program" -p cxi -I 20 "$@" -P 10 cxi0 >"$work/client" 2>&1
     client=$?
     if [ $client = 0 ] || ! kill -0 $server 2>"$work/none"; then
       break

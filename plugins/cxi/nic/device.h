@@ -34,8 +34,11 @@ struct DeviceFacts {
   bool is_software = false;
   bool link_up = true;
   bool counts_successes_alone = false;  // Transfer::counts_failures may be false
-  uint32_t network_address =
-      0;                        // of software: the IPv4 address where other hosts reach it; 0: none
+  // ---- of software ----
+  uint32_t ip = 0;               // the IPv4 address that it is known by
+  uint32_t network_address = 0;  // the same, if other hosts reach it there; 0: none does
+  uint16_t host = 0;             // the mark of this host in its addresses (soft/host.h)
+  // ---- of all ----
   uint64_t speed = 0;           // bits per second
   size_t mtu = 0;               // bytes
   size_t max_list_entries = 0;  // of the pool that all processes share
@@ -85,6 +88,12 @@ class Device {
   virtual std::vector<Service> services() const = 0;
   // FI_EINVAL: there is no such service, or it is not enabled. FI_EPERM: we are no member.
   virtual Result<std::unique_ptr<Lni>> open_lni(uint32_t service) = 0;
+  // Whether a peer may be spoken to. `host`: the mark of the host that has made its address; 0: it
+  // has none. FI_EHOSTUNREACH: it is beyond reach; FI_EADDRINUSE: it cannot be told from one of ours.
+  virtual Result<void> check_peer(Nid, uint16_t host) const {
+    (void)host;
+    return {};
+  }
   // Moves on what this process and its peers have under way, without blocking.
   virtual void poll() = 0;
   // What this process has posted leaves, if the NIC does not do that by itself.
@@ -125,6 +134,8 @@ class Devices {
   virtual ~Devices() = default;
   virtual std::vector<DeviceFacts> list() const = 0;
   virtual Result<std::shared_ptr<Device>> open(std::string_view name) = 0;
+  // Why there are none that there should be.
+  virtual Result<void> problem() const { return {}; }
   // What is known of it now: its link may have changed. FI_ENODEV: it is gone.
   virtual Result<DeviceFacts> look_again(std::string_view name) const {
     for (DeviceFacts &facts : list())

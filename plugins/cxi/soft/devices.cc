@@ -5,13 +5,15 @@
 #include <pthread.h>
 #include <sys/random.h>
 #include <unistd.h>
-#include <weft/runtime_dir.h>
+#include <weft/sdk/interfaces.h>
 
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <utility>
 
+#include "plugins/cxi/soft/host.h"
 #include "plugins/cxi/soft/neighbours.h"
 #include "plugins/cxi/soft/network.h"
 #include "plugins/cxi/soft/progress.h"
@@ -22,27 +24,23 @@ namespace {
 constexpr uint64_t kSpeed = 200'000'000'000;  // of a Cassini
 constexpr size_t kMtu = 9216;
 
-Result<DeviceFacts> facts_of(const std::string &text, const SoftOptions &options) {
-  const size_t equals = text.find('=');
+std::optional<uint32_t> ip_of(const std::string &text) {
   in_addr address{};
-  if (equals == 0 || equals == std::string::npos ||
-      ::inet_pton(AF_INET, text.c_str() + equals + 1, &address) != 1)
-    return fail(FI_EINVAL,
-                "cxi: soft_devices: \"%s\" should look like cxi0=127.0.0.1: a name and an IPv4 "
-                "address of this host",
-                text.c_str());
-  const uint32_t ip = ntohl(address.s_addr);
-  return DeviceFacts{.name = text.substr(0, equals),
-                     .nid = ip & kMaxNid,
-                     .is_software = true,
-                     .link_up = true,
-                     .counts_successes_alone = true,
-                     .network_address = reaches_other_hosts(ip) ? ip : 0,
-                     .speed = kSpeed,
-                     .mtu = kMtu,
-                     .max_list_entries = options.limits.list_entries,
-                     .max_triggered = options.limits.triggered,
-                     .amo_remap_to_pcie_fadd = options.pcie_fadd};
+  if (::inet_pton(AF_INET, text.c_str(), &address) != 1) return std::nullopt;
+  return ntohl(address.s_addr);
+}
+
+// The IPv4 address of the best interface that fits.
+Result<uint32_t> ip_at(const std::string &name, const std::string &place) {
+  if (const auto ip = ip_of(place)) return *ip;
+  WEFT_TRY(const sdk::InterfaceFilter filter,
+           sdk::InterfaceFilter::parse(std::vector<std::string>{place}));
+  WEFT_TRY(const std::vector<sdk::Interface> all, sdk::list_interfaces());
+  const sdk::InterfaceRanking ranking = sdk::rank_interfaces(all, filter);
+  for (const sdk::RankedInterface &one : ranking.used)
+    if (const auto ip = ip_of(one.interface.address.ip())) return *ip;
+  return fail(FI_ENODEV, "cxi: soft_devices: %s=%s: %s", name.c_str(), place.c_str(),
+              ranking.used.empty() ? ranking.nothing.c_str() : "it has no IPv4 address");
 }
 
 }  // namespace
@@ -114,23 +112,38 @@ std::atomic<SoftDevices::Lifetime *> SoftDevices::Lifetime::known{nullptr};
 
 class SoftDevices::Shared {
  public:
-  explicit Shared(const SoftOptions &options) : options_(options) {}
+  Shared(std::vector<Named> named, const SoftOptions &options)
+      : options_(options), named_(std::move(named)) {}
+  // Found out once.
+  const Result<std::vector<DeviceFacts>> &devices() {
+    std::call_once(looked_, [this] { devices_ = look(); });
+    return devices_;
+  }
   // Made, if there is none.
   Result<std::shared_ptr<Process>> process();
   const RegistryLimits &limits() const { return options_.limits; }
   // Whoever only looks leaves no file behind.
-  bool has_registry(Nid nid) const {
-    const auto folder = runtime_directory();
-    return !folder || Registry::exists(*folder, nid);
-  }
+  bool has_registry(Nid nid) const { return Registry::exists(host_->folder(), nid); }
   // For a moment.
   Result<std::unique_ptr<Registry>> registry(Nid nid) const {
-    WEFT_TRY(const std::string folder, runtime_directory());
-    return Registry::open(folder, nid, options_.limits);
+    WEFT_CHECK(host_->make_folder());
+    return Registry::open(host_->folder(), nid, options_.limits);
+  }
+  // Whether messages for this NIC, from one in that network, stay within the host.
+  bool is_here(Nid nid, uint32_t network) const {
+    return std::ranges::find(*devices_, nid, &DeviceFacts::nid) != devices_->end() ||
+           (has_registry(nid) && is_own_address(address_of(network, nid)));
   }
 
  private:
+  Result<std::vector<DeviceFacts>> look();
+  DeviceFacts facts_of(const std::string &name, uint32_t ip) const;
+
   const SoftOptions options_;
+  const std::vector<Named> named_;
+  std::once_flag looked_;
+  std::optional<SoftHost> host_;  // there where there are devices
+  Result<std::vector<DeviceFacts>> devices_;
   std::mutex mutex_;
   std::weak_ptr<Process> process_;
   pid_t process_id_ = -1;  // whose it is
@@ -169,6 +182,21 @@ class SoftDevices::SoftDevice final : public Device {
   void settle() override {
     if (process_ != nullptr) process_->neighbours->settle();
   }
+  Result<void> check_peer(Nid nid, uint16_t host) const override {
+    if (host == 0 || host == facts_.host) return {};
+    if (facts_.network_address == 0)
+      return fail(FI_EHOSTUNREACH,
+                  "cxi: the peer is on another host, and %s reaches this one alone: give it an "
+                  "address of the network on each host, FI_CXI_SOFT_DEVICES=%s=INTERFACE",
+                  facts_.name.c_str(), facts_.name.c_str());
+    if (!shared_->is_here(nid, facts_.network_address)) return {};
+    return fail(
+        FI_EADDRINUSE,
+        "cxi: the peer is on another host, and its NIC has the address 0x%x, which a NIC of "
+        "this host has, too: give one of them another IPv4 address, with other low 20 bits "
+        "(FI_CXI_SOFT_DEVICES)",
+        nid);
+  }
   int wait_fd() const override {
     return process_ != nullptr ? process_->neighbours->wait_fd() : -1;
   }
@@ -197,25 +225,71 @@ class SoftDevices::SoftDevice final : public Device {
   std::shared_ptr<Process> process_;
 };
 
-SoftDevices::SoftDevices(std::vector<DeviceFacts> facts, const SoftOptions &options)
-    : facts_(std::move(facts)), shared_(std::make_shared<Shared>(options)) {}
+SoftDevices::SoftDevices(std::vector<Named> named, const SoftOptions &options)
+    : shared_(std::make_shared<Shared>(std::move(named), options)) {}
 
 Result<std::unique_ptr<SoftDevices>> SoftDevices::make(const std::vector<std::string> &devices,
                                                        const SoftOptions &options) {
   static const std::vector<std::string> kUsual = {"cxi0=127.0.0.1", "cxi1=127.0.0.2"};
-  std::vector<DeviceFacts> all;
+  std::vector<Named> named;
   for (const std::string &text : devices.empty() ? kUsual : devices) {
-    WEFT_TRY(DeviceFacts one, facts_of(text, options));
+    const size_t equals = text.find('=');
+    const std::string place = equals < text.size() ? text.substr(equals + 1) : "";
+    if (equals == 0 || place.empty() || place.front() == '!' ||
+        !sdk::InterfaceFilter::parse(std::vector<std::string>{place}))
+      return fail(FI_EINVAL,
+                  "cxi: soft_devices: \"%s\" should look like cxi0=127.0.0.1 or cxi0=eth0: a name, "
+                  "and an IPv4 address, an interface or a network of this host",
+                  text.c_str());
+    named.push_back({text.substr(0, equals), place});
+  }
+  return std::unique_ptr<SoftDevices>(new SoftDevices(std::move(named), options));
+}
+
+std::vector<DeviceFacts> SoftDevices::list() const {
+  const auto &devices = shared_->devices();
+  return devices ? *devices : std::vector<DeviceFacts>();
+}
+
+Result<void> SoftDevices::problem() const {
+  const auto &devices = shared_->devices();
+  if (!devices) return tl::unexpected(devices.error());
+  return {};
+}
+
+DeviceFacts SoftDevices::Shared::facts_of(const std::string &name, uint32_t ip) const {
+  const bool is_local = !reaches_other_hosts(ip);
+  return {.name = name,
+          .nid = is_local ? host_->nid_of(ip) : ip & kMaxNid,
+          .is_software = true,
+          .link_up = true,
+          .counts_successes_alone = true,
+          .ip = ip,
+          .network_address = is_local ? 0 : ip,
+          .host = host_->mark(),
+          .speed = kSpeed,
+          .mtu = kMtu,
+          .max_list_entries = options_.limits.list_entries,
+          .max_triggered = options_.limits.triggered,
+          .amo_remap_to_pcie_fadd = options_.pcie_fadd};
+}
+
+Result<std::vector<DeviceFacts>> SoftDevices::Shared::look() {
+  WEFT_TRY(host_, SoftHost::own());
+  std::vector<DeviceFacts> all;
+  for (const auto &[name, place] : named_) {
+    WEFT_TRY(const uint32_t ip, ip_at(name, place));
+    DeviceFacts one = facts_of(name, ip);
     const auto same = std::ranges::find_if(
         all, [&](const DeviceFacts &f) { return f.name == one.name || f.nid == one.nid; });
     if (same != all.end())
       return fail(FI_EINVAL,
-                  "cxi: soft_devices: %s has the name of another NIC, or its address (the low 20 "
-                  "bits of the IPv4 address)",
-                  text.c_str());
+                  "cxi: soft_devices: %s=%s has the name of another NIC, or its address (the low "
+                  "20 bits of the IPv4 address)",
+                  name.c_str(), place.c_str());
     all.push_back(std::move(one));
   }
-  return std::unique_ptr<SoftDevices>(new SoftDevices(std::move(all), options));
+  return all;
 }
 
 Result<std::shared_ptr<SoftDevices::Process>> SoftDevices::Shared::process() {
@@ -223,12 +297,12 @@ Result<std::shared_ptr<SoftDevices::Process>> SoftDevices::Shared::process() {
   std::shared_ptr<Process> known = process_.lock();
   if (known != nullptr && process_id_ == ::getpid()) return known;
   // Those of the parent are held by its objects, which a child may not use and does not end.
-  WEFT_TRY(const std::string folder, runtime_directory());
+  WEFT_CHECK(host_->make_folder());
   uint64_t seed = 0;
   if (::getrandom(&seed, sizeof seed, GRND_NONBLOCK) != ssize_t(sizeof seed))
     seed = uint64_t(::getpid()) * 0x9e3779b97f4a7c15u;
   WEFT_TRY(std::unique_ptr<Neighbours> made,
-           Neighbours::open(folder, seed, options_.limits, options_.hosts));
+           Neighbours::open(host_->folder(), seed, options_.limits, options_.hosts));
   if (options_.request_form != nullptr) made->engine().set_request_form(*options_.request_form);
   known = std::make_shared<Process>(std::move(made));
   if (options_.has_thread) WEFT_CHECK(known->progress.start());
@@ -240,8 +314,10 @@ Result<std::shared_ptr<SoftDevices::Process>> SoftDevices::Shared::process() {
 }
 
 Result<std::shared_ptr<Device>> SoftDevices::open(std::string_view name) {
-  const auto found = std::ranges::find(facts_, name, &DeviceFacts::name);
-  if (found == facts_.end())
+  const auto &devices = shared_->devices();
+  if (!devices) return tl::unexpected(devices.error());
+  const auto found = std::ranges::find(*devices, name, &DeviceFacts::name);
+  if (found == devices->end())
     return fail(FI_ENODEV, "cxi: there is no NIC %.*s: `fi_info -p cxi` lists them",
                 int(name.size()), name.data());
   return std::make_shared<SoftDevice>(*found, shared_);

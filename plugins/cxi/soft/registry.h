@@ -15,7 +15,8 @@
 // what it had as soon as another one asks. Calls are thread-safe. Calls that change an owner take a
 // lock of the file, which the kernel releases when its holder dies; take() and give() take none.
 //
-// A process is known by its number and the time of its start, so all must be in one PID namespace.
+// A process is known by its number and the time of its start, so all must be in one PID namespace:
+// each has a folder of its own (host.h).
 // Not against a process of the same user that means harm: it may write to the file.
 #ifndef WEFT_PLUGINS_CXI_SOFT_REGISTRY_H
 #define WEFT_PLUGINS_CXI_SOFT_REGISTRY_H
