@@ -21,10 +21,15 @@ Result<std::unique_ptr<AllDevices>> AllDevices::make(const Settings &settings) {
       notes.push_back(found.error().text);
     }
   }
-  if (settings.is_soft && (hardware == nullptr || !settings.soft_devices.empty())) {
+  if (settings.soft_for != Settings::SoftFor::kNobody &&
+      (hardware == nullptr || !settings.soft_devices.empty())) {
     WEFT_TRY(software, SoftDevices::make(settings.soft_devices, settings.soft));
   }
   return std::make_unique<AllDevices>(std::move(hardware), std::move(software), std::move(notes));
+}
+
+std::vector<DeviceFacts> AllDevices::hardware() const {
+  return hardware_ != nullptr ? hardware_->list() : std::vector<DeviceFacts>();
 }
 
 std::vector<DeviceFacts> AllDevices::list() const {

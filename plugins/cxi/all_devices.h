@@ -34,8 +34,14 @@ class AllDevices final : public Devices {
   // What was found and is not used, one line each.
   const std::vector<std::string> &notes() const { return notes_; }
 
+  // Those of the library alone. Nothing is looked up for the others.
+  std::vector<DeviceFacts> hardware() const;
+
   // ---- Devices ----
   std::vector<DeviceFacts> list() const override;
+  Result<void> problem() const override {
+    return software_ != nullptr ? software_->problem() : Result<void>();
+  }
   Result<std::shared_ptr<Device>> open(std::string_view name) override;
   Result<DeviceFacts> look_again(std::string_view name) const override;
 

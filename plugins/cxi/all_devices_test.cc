@@ -18,7 +18,7 @@ Settings settings(const std::string &libcxi, bool is_soft, std::vector<std::stri
   Settings settings;
   settings.libcxi = libcxi;
   settings.names_libcxi = libcxi == "/nowhere/libcxi.so.1";
-  settings.is_soft = is_soft;
+  settings.soft_for = is_soft ? Settings::SoftFor::kNamers : Settings::SoftFor::kNobody;
   settings.soft_devices = std::move(soft);
   return settings;
 }

@@ -99,7 +99,7 @@ TEST(CxiParameters, AllCountersInOneAreNone) {
 }
 
 TEST(CxiParameters, OnDemandPagingNeedsNoAllocatedMemory) {
-  if (!in_fresh_process({"FI_CXI_ODP=1"})) return;
+  if (!in_fresh_process({"FI_CXI_ODP=1", "FI_PROVIDER=cxi"})) return;
   Options options = with(FI_RMA);
   fi_info *all = nullptr;
   must(fi_getinfo(kApi, nullptr, nullptr, 0, nullptr, &all));

@@ -9,8 +9,10 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "tests/conformance/process.h"
 #include "tests/conformance/rdm_harness.h"
 
 namespace weft::conformance::rdm {
@@ -32,14 +34,37 @@ uint32_t word_of(const std::string &name) {
 
 // ---- addresses ----
 
+bool is_of_software() {
+  return std::getenv("FI_CXI_LIBCXI") == nullptr;
+}
+
+uint32_t nic_of(const fi_info &info) {
+  uint32_t word;
+  std::memcpy(&word, info.src_addr, sizeof word);
+  return word >> 9;
+}
+
 TEST(Cxi, NodesAndServicesNameNicsAndPids) {
+  const Info first = ask({}, {}, "cxi0", nullptr, FI_SOURCE);
+  const Info second = ask({}, {}, "cxi1", nullptr, FI_SOURCE);
+  ASSERT_TRUE(first && second);
+  const uint32_t nics[] = {nic_of(*first), nic_of(*second)};
+  ASSERT_NE(nics[0], nics[1]);
+  char hexadecimal[16], decimal[16], mac[32];
+  std::snprintf(hexadecimal, sizeof hexadecimal, "0x%x", nics[1]);
+  std::snprintf(decimal, sizeof decimal, "%u", nics[0]);
+  std::snprintf(mac, sizeof mac, "02:00:00:%02x:%02x:%02x", nics[0] >> 16, nics[0] >> 8 & 255,
+                nics[0] & 255);
   struct Case {
     const char *node, *service;
     uint32_t nic, pid;
   };
-  const Case cases[] = {{"cxi0", "17", 1, 17},    {"cxi1", "510", 2, 510},
-                        {"0x2", "3", 2, 3},       {"1", nullptr, 1, 511},
-                        {"127.0.0.2", "9", 2, 9}, {"02:00:00:00:00:01", "4", 1, 4}};
+  std::vector<Case> cases = {{"cxi0", "17", nics[0], 17},
+                             {"cxi1", "510", nics[1], 510},
+                             {hexadecimal, "3", nics[1], 3},
+                             {decimal, nullptr, nics[0], 511},
+                             {mac, "4", nics[0], 4}};
+  if (is_of_software()) cases.push_back({"127.0.0.2", "9", nics[1], 9});
   for (const Case &c : cases) {
     SCOPED_TRACE(c.node);
     const Info own = ask({}, {}, c.node, c.service, FI_SOURCE);
@@ -49,7 +74,7 @@ TEST(Cxi, NodesAndServicesNameNicsAndPids) {
     std::memcpy(&word, own->src_addr, sizeof word);
     EXPECT_EQ(word >> 9, c.nic);
     EXPECT_EQ(word & 511, c.pid);
-    EXPECT_STREQ(own->domain_attr->name, c.nic == 1 ? "cxi0" : "cxi1");
+    EXPECT_STREQ(own->domain_attr->name, c.nic == nics[0] ? "cxi0" : "cxi1");
     const Info peer = ask({}, {}, c.node, c.service != nullptr ? c.service : "0");
     ASSERT_TRUE(peer);
     ASSERT_EQ(peer->dest_addrlen, 8u);
@@ -63,6 +88,75 @@ TEST(Cxi, NodesAndServicesNameNicsAndPids) {
         << wrong;
   }
   EXPECT_FALSE(ask({}, {}, "cxi9", nullptr, FI_SOURCE));
+  EXPECT_FALSE(ask({}, {}, "127.0.0.77", "1")) << "an address of this host, and of no NIC";
+}
+
+size_t offers_of_cxi(const fi_info *hints) {
+  Info list;
+  if (try_info(list, nullptr, nullptr, 0, hints) != 0) return 0;
+  size_t count = 0;
+  for (const fi_info *one = list.get(); one != nullptr; one = one->next)
+    count += std::string_view(one->fabric_attr->prov_name) == "cxi";
+  return count;
+}
+
+// A program that does not know what it may get never gets one.
+TEST(Cxi, WhoNamesItIsOfferedANicInSoftware) {
+  if (!is_of_software()) GTEST_SKIP() << "this is a card";
+  if (!in_fresh_process()) return;
+  struct Case {
+    const char *variable, *value, *prov_name;
+    bool is_offered;
+  };
+  for (const Case &c : {Case{"FI_CXI_ODP", "0", nullptr, false},
+                        {"FI_CXI_ODP", "0", "cxi", true},
+                        {"FI_CXI_ODP", "0", "udp,CXI", true},
+                        {"FI_CXI_ODP", "0", "^tcp", false},
+                        {"FI_PROVIDER", "cxi", nullptr, true},
+                        {"FI_PROVIDER", "tcp,cxi", nullptr, true},
+                        {"FI_PROVIDER", "^tcp", nullptr, false},
+                        {"FI_CXI_SOFT", "1", nullptr, true},
+                        {"FI_CXI_SOFT", "0", "cxi", false},
+                        {"FI_CXI_SOFT_DEVICES", "cxi0=127.0.0.9", nullptr, false}}) {
+    Child program([&](int socket) {
+      setenv(c.variable, c.value, 1);
+      const Info hints = make_hints(Options());
+      free(std::exchange(hints->fabric_attr->prov_name, nullptr));
+      if (c.prov_name != nullptr) hints->fabric_attr->prov_name = strdup(c.prov_name);
+      tell(socket, offers_of_cxi(c.prov_name != nullptr ? hints.get() : nullptr));
+    });
+    EXPECT_EQ(hear(program.socket()) != 0, c.is_offered)
+        << c.variable << "=" << c.value << " " << (c.prov_name != nullptr ? c.prov_name : "");
+    program.join();
+  }
+}
+
+// Addresses of NICs in software have a mark of their host. One with another mark is refused.
+TEST(Cxi, APeerOfAnotherHostIsRefused) {
+  Node node{Options()};
+  std::string own = node.name(), other = own, unmarked = own;
+  if (!is_of_software()) {
+    EXPECT_EQ(own.substr(6), std::string(2, '\0')) << "hardware has padding there";
+    other[6] = 1;
+    fi_addr_t where = FI_ADDR_UNSPEC;
+    EXPECT_EQ(fi_av_insert(node.av, other.data(), 1, &where, 0, nullptr), 1);
+    return;
+  }
+  EXPECT_NE(own.substr(6), std::string(2, '\0'));
+  other[6] = char(other[6] + 1);
+  unmarked[6] = unmarked[7] = 0;
+  fi_addr_t out[3] = {};
+  int errors[3] = {};
+  const std::string all = own + other + unmarked;
+  EXPECT_EQ(fi_av_insert(node.av, all.data(), 3, out, FI_SYNC_ERR, errors), 2);
+  EXPECT_EQ(errors[0], 0);
+  EXPECT_EQ(errors[1], FI_EHOSTUNREACH);
+  EXPECT_EQ(errors[2], 0) << "a number that a person has written is believed";
+  EXPECT_EQ(out[1], FI_ADDR_NOTAVAIL);
+  std::string found(8, '\0');
+  size_t length = found.size();
+  ASSERT_EQ(fi_av_lookup(node.av, out[0], found.data(), &length), 0);
+  EXPECT_EQ(found, own) << "so it may be passed on";
 }
 
 TEST(Cxi, APidBelongsToOneEndpoint) {
@@ -75,7 +169,8 @@ TEST(Cxi, APidBelongsToOneEndpoint) {
     EXPECT_THROW(Node second(same), std::runtime_error) << "fi_enable: -FI_EADDRINUSE";
     same.node = "cxi1";
     Node elsewhere(same);  // another NIC has PIDs of its own
-    EXPECT_EQ(word_of(elsewhere.name()), 2u << 9 | 33u);
+    EXPECT_EQ(word_of(elsewhere.name()) & 511, 33u);
+    EXPECT_NE(elsewhere.name(), first.name());
   }
 }
 
@@ -90,7 +185,7 @@ TEST(Cxi, TheNicSaysWhatItIs) {
   EXPECT_EQ(info->nic->device_attr->vendor_id != nullptr, over_libcxi);
   const auto &own = *static_cast<cxip_nic_attr *>(info->nic->prov_attr);
   EXPECT_EQ(own.version, uint32_t(FI_CXI_NIC_ATTR_VER));
-  EXPECT_EQ(own.addr, 1u);
+  EXPECT_EQ(own.addr, nic_of(*info));
   EXPECT_EQ(own.default_rgroup_id, 1u);
   EXPECT_EQ(own.default_vni, 10u);
 }
@@ -103,7 +198,7 @@ TEST(Cxi, TheAttributesOfANicAreReadAnew) {
   info.reset();
   ASSERT_TRUE(copy && copy->nic);
   EXPECT_STREQ(copy->nic->device_attr->name, "cxi0");
-  EXPECT_EQ(static_cast<cxip_nic_attr *>(copy->nic->prov_attr)->addr, 1u);
+  EXPECT_EQ(static_cast<cxip_nic_attr *>(copy->nic->prov_attr)->addr, nic_of(*copy));
   fid *const nic = &copy->nic->fid;
   const bool over_libcxi = std::getenv("FI_CXI_LIBCXI") != nullptr;
   if (over_libcxi) setenv("WEFT_FAKECXI_LINK", "0", 1);
@@ -162,9 +257,8 @@ TEST(CxiExtensions, TheDomainHasATable) {
   ASSERT_NE(ops, nullptr);
   unsigned group = 9, switches = 9, port = 9;
   EXPECT_EQ(ops->topology(net[0].domain.fid(), &group, &switches, &port), 0);
-  EXPECT_EQ(group, 0u);
-  EXPECT_EQ(switches, 0u);
-  EXPECT_EQ(port, 1u) << "NIC 1";
+  // The parts of the NIC's address (fi_cxi.7, topology).
+  EXPECT_EQ(group << 11 | switches << 6 | port, word_of(net[0].name()) >> 9);
   size_t depth = 0;
   EXPECT_EQ(ops->get_dwq_depth(net[0].domain.fid(), &depth), 0);
   EXPECT_EQ(depth, 504u);

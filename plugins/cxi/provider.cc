@@ -21,14 +21,31 @@ Result<std::unique_ptr<CxiProvider>> CxiProvider::create(const weft_instance *in
   return std::make_unique<CxiProvider>(instance, std::move(settings), std::move(devices));
 }
 
-std::vector<DeviceFacts> CxiProvider::usable() const {
-  std::vector<DeviceFacts> all = devices_->list();
+std::vector<DeviceFacts> CxiProvider::usable(bool is_named) const {
+  using SoftFor = Settings::SoftFor;
+  const bool with_software =
+      settings_.soft_for == SoftFor::kAll || (settings_.soft_for == SoftFor::kNamers && is_named);
+  std::vector<DeviceFacts> all = with_software ? devices_->list() : devices_->hardware();
   std::erase_if(all, [&](const DeviceFacts &facts) {
-    if (facts.is_software && !settings_.is_soft) return true;
     const auto &names = settings_.device_names;
     return !names.empty() && std::ranges::find(names, facts.name) == names.end();
   });
   return all;
+}
+
+// A NIC in software is not what a program wants that asks for the fastest, and a site's file may
+// leave it nothing else.
+Error CxiProvider::nothing_for(bool is_named) const {
+  if (settings_.soft_for == Settings::SoftFor::kNobody)
+    return {FI_ENODATA,
+            "cxi: there is no Slingshot card, and NICs in software are off (FI_CXI_SOFT)"};
+  if (settings_.soft_for == Settings::SoftFor::kNamers && !is_named)
+    return {FI_ENODATA,
+            "cxi: there is no Slingshot card, and hints.fabric_attr.prov_name does not ask for a "
+            "NIC in software: name cxi there, in FI_PROVIDER or in a stack, or set its parameter "
+            "soft to yes"};
+  if (const auto problem = devices_->problem(); !problem) return problem.error();
+  return {FI_ENODEV, "cxi: no NIC is left by FI_CXI_DEVICE_NAME"};
 }
 
 // A key must be good for the NIC. Without one, NICs that a launcher has not given us are left out;
@@ -47,13 +64,9 @@ Result<void> CxiProvider::check_key(const std::string &nic,
 }
 
 Result<sdk::InfoList> CxiProvider::getinfo(const sdk::GetinfoQuery &query) {
-  const std::vector<DeviceFacts> devices = usable();
-  if (devices.empty())
-    return fail(
-        FI_ENODATA,
-        settings_.is_soft
-            ? "cxi: no NIC is left by FI_CXI_DEVICE_NAME"
-            : "cxi: there is no Slingshot card, and NICs in software are off (FI_CXI_SOFT)");
+  const bool is_named = (query.flags & WEFT_GETINFO_NAMED) != 0;
+  const std::vector<DeviceFacts> devices = usable(is_named);
+  if (devices.empty()) return tl::unexpected(nothing_for(is_named));
   WEFT_CHECK(check_compat(query.hints, settings_));
   WEFT_TRY(const AskedPlaces asked, asked_places(query, devices));
   const bool has_hmem = query.hints != nullptr && (query.hints->caps & FI_HMEM) != 0;
@@ -84,15 +97,22 @@ Result<fid_fabric *> CxiProvider::fabric(const fi_fabric_attr &attr, void *conte
 }
 
 Result<void> CxiProvider::explain(const sdk::LineSink &line) {
-  for (const DeviceFacts &facts : usable()) {
+  const std::vector<DeviceFacts> devices = usable(true);
+  for (const DeviceFacts &facts : devices) {
     line("%s: NIC 0x%x, %s", facts.name.c_str(), facts.nid,
-         facts.is_software ? "in software: for development, not for speed" : "Cassini");
+         !facts.is_software ? "Cassini"
+         : settings_.soft_for == Settings::SoftFor::kAll
+             ? "in software: for development, not for speed"
+             : "in software: for who names cxi");
+    if (facts.is_software && facts.network_address == 0)
+      line("%s: within this host; FI_CXI_SOFT_DEVICES=%s=INTERFACE reaches others",
+           facts.name.c_str(), facts.name.c_str());
     if (facts.network_address != 0)
       line("%s: listens for other hosts at %s, port %u, and one more", facts.name.c_str(),
            text_of_address(facts.network_address).c_str(), settings_.soft.hosts.port);
   }
   for (const std::string &note : devices_->notes()) line("%s", note.c_str());
-  if (usable().empty()) line("no NIC: see FI_CXI_LIBCXI, FI_CXI_SOFT and FI_CXI_DEVICE_NAME");
+  if (devices.empty()) line("%s", nothing_for(true).text.c_str());
   return {};
 }
 

@@ -32,10 +32,14 @@ inline constexpr weft_param kAll[] = {
     sdk::list_param("device_name", nullptr, "the only NICs to use: cxi0,cxi1; empty: all"),
     sdk::string_param("libcxi", "libcxi.so.1",
                       "HPE's library, through which Slingshot cards are reached; empty: none"),
-    sdk::bool_param("soft", "1", "offer NICs in software where there is no Slingshot card"),
+    sdk::bool_param("soft", nullptr,
+                    "NICs in software where there is no Slingshot card: yes: for all programs; no: "
+                    "for none; unless it is set, for those that are told to use cxi by name "
+                    "(FI_PROVIDER, prov_name, a stack)"),
     sdk::list_param("soft_devices", nullptr,
-                    "the NICs in software as NAME=ADDRESS, with an IPv4 address of this host; "
-                    "empty: cxi0=127.0.0.1,cxi1=127.0.0.2"),
+                    "the NICs in software as NAME=ADDRESS, with an IPv4 address, an interface or a "
+                    "network of this host (cxi0=hsn*); empty: cxi0=127.0.0.1,cxi1=127.0.0.2, which "
+                    "other hosts do not reach"),
     sdk::int_param(
         "soft_list_entries", "16384",
         "list entries of each NIC in software: receives, messages without one, and regions "
@@ -214,7 +218,8 @@ class CxiProvider {
 
  private:
   static Result<Settings> settings_of(const weft_instance *instance);  // settings.cc
-  std::vector<DeviceFacts> usable() const;
+  std::vector<DeviceFacts> usable(bool is_named) const;
+  Error nothing_for(bool is_named) const;  // why there is no NIC
   Result<void> check_key(const std::string &nic, const std::optional<AuthKey> &key) const;
 
   const weft_instance *instance_;

@@ -66,7 +66,8 @@ Result<Settings> CxiProvider::settings_of(const weft_instance *instance) {
   s.device_names = params.list("device_name");
   s.libcxi = std::string(params.string("libcxi"));
   s.names_libcxi = s.libcxi != "libcxi.so.1";
-  s.is_soft = params.flag("soft");
+  if (!params.is_default("soft"))
+    s.soft_for = params.flag("soft") ? Settings::SoftFor::kAll : Settings::SoftFor::kNobody;
   s.soft_devices = params.list("soft_devices");
   s.soft.has_thread = params.flag("soft_thread");
   s.soft.limits.list_entries = uint32_t(params.integer("soft_list_entries"));

@@ -28,9 +28,10 @@ struct Settings {
   std::vector<std::string> device_names;  // the only ones to use; none: all
   std::string libcxi;                     // HPE's library; empty: none
   bool names_libcxi = false;              // somebody says which
-  bool is_soft = true;
+  // Who is offered NICs in software. kNamers: who names the provider (WEFT_GETINFO_NAMED).
+  enum class SoftFor : uint8_t { kNobody, kNamers, kAll } soft_for = SoftFor::kNamers;
   SoftOptions soft;
-  std::vector<std::string> soft_devices;  // NAME=ADDRESS; none: the usual two
+  std::vector<std::string> soft_devices;  // soft/devices.h; none: the usual two
   size_t tx_size = 1024, rx_size = 1024, cq_size = 131072;
 
   // Messages up to max_eager() go at once. Of a longer one `eager_size` bytes go with its header.
