@@ -60,6 +60,15 @@ void object_closing(struct fid *fid) try {
   process().log.say(FI_LOG_WARN, FI_LOG_CORE, __func__, __LINE__, error.what());
 }
 
+int32_t check_info(const weft_instance *instance, uint32_t api_version, const fi_info *info,
+                   weft_error *why) try {
+  if (info == nullptr) return to_c(Error{FI_EINVAL, "check_info: no info"}, why);
+  const Result<void> checked = process().objects.check_info(instance, api_version, *info);
+  return checked ? 0 : to_c(checked.error(), why);
+} catch (const std::exception &error) {
+  return to_c(Error{FI_ENOMEM, std::string("check_info: ") + error.what()}, why);
+}
+
 }  // namespace
 
 weft_core_services process_services() noexcept {
@@ -72,6 +81,7 @@ weft_core_services process_services() noexcept {
   services.log = log;
   services.object_opened = object_opened;
   services.object_closing = object_closing;
+  services.check_info = check_info;
   return services;
 }
 

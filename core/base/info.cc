@@ -3,9 +3,11 @@
 
 #include <rdma/fi_errno.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "core/base/tostr.h"
 
@@ -316,6 +318,33 @@ void hide_newer(fi_info *list, InfoLayout layout) noexcept {
     clear_tail(info->fabric_attr, fabric_bytes(layout));
     clear_tail(info, info_bytes(layout));
   }
+}
+
+InfoLayout layout_of(uint32_t api_version) noexcept {
+  constexpr std::pair<uint32_t, InfoLayout> kSince[] = {{FI_VERSION(2, 4), InfoLayout::kFabric1_9},
+                                                        {FI_VERSION(2, 0), InfoLayout::kFabric1_8},
+                                                        {FI_VERSION(1, 20), InfoLayout::kFabric1_7},
+                                                        {FI_VERSION(1, 9), InfoLayout::kFabric1_3},
+                                                        {FI_VERSION(1, 5), InfoLayout::kFabric1_1}};
+  for (const auto &[version, layout] : kSince)
+    if (FI_VERSION_GE(api_version, version)) return layout;
+  return InfoLayout::kFabric1_0;
+}
+
+BorrowedInfo::BorrowedInfo(const fi_info &from, InfoLayout layout) noexcept {
+  std::memcpy(static_cast<void *>(&info), &from,
+              std::min(info_bytes(layout), offsetof(fi_info, nic)));
+  const auto borrow = [](auto *&part, auto &own, size_t bytes) {
+    if (part == nullptr) return;
+    std::memcpy(static_cast<void *>(&own), part, bytes);
+    part = &own;
+  };
+  info.next = nullptr;
+  borrow(info.tx_attr, tx, tx_bytes(layout));
+  borrow(info.rx_attr, rx, rx_bytes(layout));
+  borrow(info.ep_attr, ep, ep_bytes(layout));
+  borrow(info.domain_attr, domain, domain_bytes(layout));
+  borrow(info.fabric_attr, fabric, fabric_bytes(layout));
 }
 
 fi_fabric_attr widen(const fi_fabric_attr &attr, InfoLayout layout) noexcept {

@@ -49,6 +49,24 @@ struct fi_info *alloc_info() noexcept;
 struct fi_info *dup_info(const struct fi_info *info,
                          InfoLayout layout = InfoLayout::kNewest) noexcept;
 
+// The layout of a caller that cannot know more than this version of the API has.
+InfoLayout layout_of(uint32_t api_version) noexcept;
+
+// An fi_info in the newest form that borrows everything from that of a caller: its pointers are the
+// caller's, except those to its own parts.
+struct BorrowedInfo {
+  BorrowedInfo(const struct fi_info &from, InfoLayout layout) noexcept;
+  BorrowedInfo(const BorrowedInfo &) = delete;
+  BorrowedInfo &operator=(const BorrowedInfo &) = delete;
+
+  fi_info info{};  // without nic
+  fi_tx_attr tx{};
+  fi_rx_attr rx{};
+  fi_ep_attr ep{};
+  fi_domain_attr domain{};
+  fi_fabric_attr fabric{};
+};
+
 // Frees the list. Members that `layout` lacks are not looked at.
 void free_info(struct fi_info *list, InfoLayout layout = InfoLayout::kNewest) noexcept;
 

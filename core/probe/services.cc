@@ -23,6 +23,9 @@ const weft_core_services &probe_services() {
         return probe_objects().opened(object, parent, why);
       },
       .object_closing = [](struct fid *object) { probe_objects().closing(object); },
+      .check_info = [](const weft_instance *, uint32_t, const fi_info *, weft_error *) -> int32_t {
+        return 0;
+      },
   };
   return services;
 }

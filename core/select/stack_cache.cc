@@ -113,6 +113,7 @@ void Front::Impl::compose(const Slot &slot, Built &made) {
   made.elements = std::move(kept.elements);
   plan.name = slot.candidate.only_by_name ? slot.candidate.name : stack_name(made.units);
   plan.version = slot.candidate.version;
+  plan.protocol = slot.candidate.protocol;
   plan.calls = calls;
   plan.tell = [this](const std::string &line) { notice(line); };
   Result<std::shared_ptr<Stack>> stack = Stack::build(plan, &options.services, options.objects);

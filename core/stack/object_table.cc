@@ -43,7 +43,11 @@ struct ObjectTable::Impl {
   mutable std::condition_variable idle;  // some record is no longer busy
   Record *first = nullptr;
   uint64_t next_id = 1;
-  std::unordered_map<const weft_instance *, HookList> elements;
+  struct Element {
+    HookList hooks;
+    CheckInfo check;
+  };
+  std::unordered_map<const weft_instance *, Element> elements;
   std::list<std::shared_ptr<void>> retired;  // owners of closed fabrics, kept while fi_close() runs
 
   // A plugin wrote the header: the magic is checked before anything else is used.
@@ -121,7 +125,7 @@ int32_t ObjectTable::opened(struct fid *fid, struct fid *parent, weft_error *why
       if (above != nullptr) record->live = above->live;
       hooks = record->live;
       if (element != impl_->elements.end())
-        hooks.insert(hooks.end(), element->second.begin(), element->second.end());
+        hooks.insert(hooks.end(), element->second.hooks.begin(), element->second.hooks.end());
       record->parent = above;
       if (above != nullptr) ++above->children;
       record->id = impl_->next_id++;
@@ -177,13 +181,24 @@ void ObjectTable::closing(struct fid *fid) {
   header->parent_core = nullptr;
 }
 
-void ObjectTable::add_element(const weft_instance *instance, HookList hooks) {
+void ObjectTable::add_element(const weft_instance *instance, HookList hooks, CheckInfo check) {
   std::lock_guard lock(impl_->mutex);
-  impl_->elements[instance] = std::move(hooks);
+  impl_->elements[instance] = {std::move(hooks), std::move(check)};
+}
+
+Result<void> ObjectTable::check_info(const weft_instance *instance, uint32_t api_version,
+                                     const fi_info &info) const {
+  CheckInfo check;  // it opens devices: not with the lock
+  {
+    std::lock_guard lock(impl_->mutex);
+    const auto found = impl_->elements.find(instance);
+    if (found != impl_->elements.end()) check = found->second.check;
+  }
+  return check ? check(api_version, info) : Result<void>();
 }
 
 void ObjectTable::remove_element(const weft_instance *instance) {
-  HookList dropped;  // destroys hooks, without the lock
+  Impl::Element dropped;  // destroys hooks, without the lock
   std::lock_guard lock(impl_->mutex);
   const auto found = impl_->elements.find(instance);
   if (found == impl_->elements.end()) return;
@@ -202,10 +217,10 @@ Result<void> ObjectTable::attach(struct fid *root, std::shared_ptr<Hook> hook) {
   impl_->hold(lock, top);
   // A hook of the stack counts even if it did not want this object: it is on the objects below.
   const auto configured = impl_->elements.find(top->element);
-  const bool taken = top->hooks.has(hook->slot()) ||
-                     std::any_of(top->live.begin(), top->live.end(), same_slot) ||
-                     (configured != impl_->elements.end() &&
-                      std::any_of(configured->second.begin(), configured->second.end(), same_slot));
+  const bool taken =
+      top->hooks.has(hook->slot()) || std::any_of(top->live.begin(), top->live.end(), same_slot) ||
+      (configured != impl_->elements.end() &&
+       std::any_of(configured->second.hooks.begin(), configured->second.hooks.end(), same_slot));
   if (!taken) {
     // From here on, objects that are opened from these inherit the hook.
     for (Record *record : records) {
@@ -251,8 +266,9 @@ Result<void> ObjectTable::detach(struct fid *root, std::string_view name) {
   if (top == nullptr) return fail(FI_EINVAL, "hook %s: this is no open object", hook_name.c_str());
   const auto is_named = [&](const std::shared_ptr<Hook> &hook) { return hook->name() == name; };
   const auto configured = impl_->elements.find(top->element);
-  const bool of_stack = configured != impl_->elements.end() &&
-                        std::any_of(configured->second.begin(), configured->second.end(), is_named);
+  const bool of_stack =
+      configured != impl_->elements.end() &&
+      std::any_of(configured->second.hooks.begin(), configured->second.hooks.end(), is_named);
   bool found = false, failed = false;
   for (Record *record : impl_->pin_subtree(top)) {
     impl_->hold(lock, record);

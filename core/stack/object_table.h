@@ -46,10 +46,17 @@ class ObjectTable {
   int32_t opened(struct fid *fid, struct fid *parent, weft_error *why);
   void closing(struct fid *fid);
 
+  // What an element says of an fi_info with which one of its objects is to be opened.
+  using CheckInfo = std::function<Result<void>(uint32_t api_version, const fi_info &info)>;
+
   // An element of a stack that makes objects. `hooks` (outermost first) come to each of them. When
   // the element is removed, no object of it may be open.
-  void add_element(const weft_instance *instance, std::vector<std::shared_ptr<Hook>> hooks);
+  void add_element(const weft_instance *instance, std::vector<std::shared_ptr<Hook>> hooks,
+                   CheckInfo check = {});
   void remove_element(const weft_instance *instance);
+  // By the element of `instance`, which has an open fabric or is about to open one.
+  Result<void> check_info(const weft_instance *instance, uint32_t api_version,
+                          const fi_info &info) const;
 
   // Puts a hook on a live object, on all objects opened from it and on all that will be, outside
   // the hooks that are there. detach() takes it off again; hooks of the stack itself stay.

@@ -7,6 +7,7 @@
 
 #include "core/base/info.h"
 #include "core/match/match.h"
+#include "core/stack/opening_check.h"
 
 namespace weft {
 namespace {
@@ -69,11 +70,13 @@ struct Stack::Element {
   bool created = false;
   std::string stack;  // up to and including this element: "tcp"
   uint32_t prov_version = 0;
+  uint32_t replaced_protocol = 0;
   size_t branch = 0;  // its number among the providers beneath a layer; 0: it is the only one
   std::vector<Element *> inner;        // beneath it
   std::vector<weft_provider> beneath;  // the same, as the layer sees them
   Stack *owner = nullptr;
   ObjectTable *objects = nullptr;
+  OpeningCheck openings;
 
   const char *name() const { return instance->unit().name; }
 
@@ -120,18 +123,32 @@ struct Stack::Element {
     return error;
   }
 
-  Result<std::vector<struct fi_info *>> getinfo(uint32_t version, const char *node,
-                                                const char *service, uint64_t flags,
-                                                const fi_info *hints, const Rejected &rejected) {
+  // Without a filter.
+  Result<InfoPtr> all_offers(uint32_t version, const char *node, const char *service,
+                             uint64_t flags, const fi_info *hints) {
     struct fi_info *list = nullptr;
     weft_error why = no_error();
     const auto inside = enter("getinfo");  // and while its answer is read
     const int32_t rc =
         provider.ops->getinfo(provider.self, version, node, service, flags, hints, &list, &why);
-    if (rc != 0) {
-      free_info(list);
-      return tl::unexpected<Error>(said_by(name(), rc, why, "getinfo"));
-    }
+    InfoPtr offers(list);
+    if (rc != 0) return tl::unexpected<Error>(said_by(name(), rc, why, "getinfo"));
+    return offers;
+  }
+
+  // Whether an object may be opened with `info`.
+  Result<void> check_info(uint32_t version, const fi_info &info) {
+    return openings.check(version, info, replaced_protocol,
+                          [&](const fi_info &hints, uint64_t flags) {
+                            return all_offers(version, nullptr, nullptr, flags, &hints);
+                          });
+  }
+
+  Result<std::vector<struct fi_info *>> getinfo(uint32_t version, const char *node,
+                                                const char *service, uint64_t flags,
+                                                const fi_info *hints, const Rejected &rejected) {
+    WEFT_TRY(InfoPtr offers, all_offers(version, node, service, flags, hints));
+    struct fi_info *list = offers.release();
     std::vector<struct fi_info *> fitting;
     while (list != nullptr) {
       struct fi_info *const offer = list;
@@ -280,8 +297,12 @@ Result<std::shared_ptr<Stack>> Stack::build(const StackPlan &plan,
   Element &outermost = *stack->elements_.back();
   if (!plan.name.empty()) outermost.stack = plan.name;
   if (plan.version != 0) outermost.prov_version = plan.version;
+  outermost.replaced_protocol = plan.protocol;
   for (const auto &element : stack->elements_)
-    objects->add_element(element->instance->c(), element->hooks);
+    objects->add_element(element->instance->c(), element->hooks,
+                         [one = element.get()](uint32_t version, const fi_info &info) {
+                           return one->check_info(version, info);
+                         });
   return stack;
 }
 

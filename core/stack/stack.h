@@ -58,6 +58,7 @@ struct StackPlan {
   std::string name;                         // prov_name, from the wire up, without hooks
   std::vector<PlanElement> elements;        // from the application down to the wire
   uint32_t version = 0;                     // prov_version; 0: that of the outermost unit
+  uint32_t protocol = 0;                    // of the provider whose place it takes; 0: of none
   std::shared_ptr<PluginCalls> calls = {};  // knows what is called
   TellLine tell = {};  // gets a line for each variable that a unit does not take
 };

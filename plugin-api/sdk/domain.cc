@@ -3,6 +3,7 @@
 #include <weft/sdk/domain.h>
 #include <weft/sdk/eq.h>
 #include <weft/sdk/log.h>
+#include <weft/sdk/opening.h>
 #include <weft/sdk/sets.h>
 
 #include <cstring>
@@ -12,6 +13,11 @@ namespace {
 
 // The fi_control() command by which a domain of the same provider is asked for its DomainCore.
 constexpr int kGetDomain = -0x77656675;
+
+// For the checks of contexts (opening.h), where the core makes them.
+fi_info *copy_of(const fi_info *info, const weft_core_services &core) {
+  return info != nullptr && checks_openings(core) ? core.info_dup(info) : nullptr;
+}
 
 }  // namespace
 
@@ -24,12 +30,15 @@ DomainSettings DomainSettings::of(const fi_info &info, uint32_t api_version, siz
           // As a capability of the domain (since 1.20) or of endpoints.
           .user_ids = ((info.caps | info.domain_attr->caps) & FI_AV_USER_ID) != 0,
           .hmem = ((info.caps | info.domain_attr->caps) & FI_HMEM) != 0,
-          .mr = mr};
+          .mr = mr,
+          .info = &info};
 }
 
 DomainCore::DomainCore(const weft_instance *instance, struct fid *fid,
                        const DomainSettings &settings, Memory &memory)
-    : engine_(settings.locked), memory_(memory) {
+    : engine_(settings.locked),
+      opened_with_(instance->core, copy_of(settings.info, *instance->core)),
+      memory_(memory) {
   shared_.instance = instance;
   shared_.fid = fid;
   shared_.engine = &engine_;

@@ -24,6 +24,11 @@ uint64_t with_directions(uint64_t caps) {
   return caps;
 }
 
+// The part of `caps` that a context has which was opened with these of its own.
+uint64_t of_context(uint64_t caps, uint64_t own) {
+  return own == 0 ? caps : caps & with_directions(own);
+}
+
 size_t size_or(size_t asked, size_t standard) {
   return asked != 0 ? asked : standard;
 }
@@ -73,6 +78,8 @@ EndpointCore::EndpointCore(DomainContext &domain, PeerKind kind, const fi_info &
       tx_(tx),
       rx_(rx),
       caps_(with_directions(info.caps)),
+      tx_caps_(of_context(caps_, info.tx_attr != nullptr ? info.tx_attr->caps : 0)),
+      rx_caps_(of_context(caps_, info.rx_attr != nullptr ? info.rx_attr->caps : 0)),
       lane_(domain.lane),
       number_(domain.lane != nullptr ? domain.lane->number : next_endpoint_number()),
       limits_(limits_of(info, limits)),
@@ -225,11 +232,11 @@ Result<void> EndpointCore::check_bindings(bool shares) const {
   if (kind_ == PeerKind::kConnected && eq_ == nullptr)
     return fail(FI_ENOEQ,
                 "fi_enable: an FI_EP_MSG endpoint needs an event queue: fi_ep_bind it first");
-  const bool sends = caps_ & FI_SEND,
-             asks = caps_ & (FI_RMA | FI_ATOMIC) && caps_ & (FI_READ | FI_WRITE);
+  const bool sends = tx_caps_ & FI_SEND,
+             asks = tx_caps_ & (FI_RMA | FI_ATOMIC) && tx_caps_ & (FI_READ | FI_WRITE);
   if (tx_ != nullptr && (sends || asks) && !tx_->has_target())
     return fail(FI_ENOCQ, "fi_enable: no completion queue or counter is bound for transmits");
-  if (rx_ != nullptr && caps_ & FI_RECV && !rx_->has_target())
+  if (rx_ != nullptr && rx_caps_ & FI_RECV && !rx_->has_target())
     return fail(FI_ENOCQ, "fi_enable: no completion queue or counter is bound for receives");
   if (wants_shared_tx_ && (tx_ == nullptr || tx_->shared == nullptr))
     return fail(FI_EINVAL,

@@ -163,7 +163,7 @@ void CollLayer::offer(fi_info &entry, const sdk::GetinfoQuery &query) const {
 }
 
 Result<sdk::InfoList> CollLayer::getinfo(const sdk::GetinfoQuery &query) {
-  if (!is_wanted(query.hints))
+  if (!is_wanted(query.hints) && (query.flags & WEFT_GETINFO_OPENING) == 0)
     return fail(FI_ENODATA,
                 "coll: nobody asks for it: name FI_COLLECTIVE in hints.caps, or set its parameter "
                 "always");

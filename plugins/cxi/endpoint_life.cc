@@ -84,7 +84,7 @@ Result<void> CxiEndpoint::check_own_key(const fi_info &info) {
 }
 
 Result<CxiEndpoint *> CxiEndpoint::open(Domain &domain, const fi_info &info, void *context) {
-  if (info.ep_attr->type != FI_EP_RDM)
+  if (info.ep_attr->type != FI_EP_RDM && info.ep_attr->type != FI_EP_UNSPEC)
     return fail(FI_ENOSYS, "fi_endpoint: cxi has endpoints of the type FI_EP_RDM");
   if (info.ep_attr->rx_ctx_cnt == FI_SHARED_CONTEXT ||
       info.ep_attr->tx_ctx_cnt == FI_SHARED_CONTEXT)

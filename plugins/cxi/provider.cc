@@ -72,7 +72,7 @@ Result<sdk::InfoList> CxiProvider::getinfo(const sdk::GetinfoQuery &query) {
   const bool has_hmem = query.hints != nullptr && (query.hints->caps & FI_HMEM) != 0;
   if (has_hmem) WEFT_CHECK(hmem_->open());
   sdk::InfoList list(instance_->core);
-  std::optional<Error> locked;  // why a NIC that was asked for is left out
+  std::optional<Error> locked;  // why the first NIC that was asked for is left out
   for (const DeviceFacts &facts : devices) {
     if (!asked.device.empty() && facts.name != asked.device) continue;
     if (has_hmem && !facts.is_software) {
@@ -81,7 +81,7 @@ Result<sdk::InfoList> CxiProvider::getinfo(const sdk::GetinfoQuery &query) {
     }
     const auto open = check_key(facts.name, asked.key);
     if (!open) {
-      locked = open.error();
+      if (!locked) locked = open.error();
       continue;
     }
     WEFT_CHECK(add_infos(list, facts, asked, query, settings_));

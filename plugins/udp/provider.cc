@@ -49,7 +49,10 @@ Result<void> UdpProvider::add_info(sdk::InfoList &list, const sdk::IpPath &path,
                                       .transmit_caps = kTransmitCaps | hmem,
                                       .receive_caps = kReceiveCaps | hmem}));
 
-  const size_t carried = largest_datagram(path.source.family(), path.mtu);
+  // An endpoint may be opened for longer datagrams than the interface carries at once: rxd's stock
+  // peers send such (WEFT_DATAGRAM_FRAGMENTS).
+  const unsigned mtu = query.flags & WEFT_GETINFO_OPENING ? 0 : path.mtu;
+  const size_t carried = largest_datagram(path.source.family(), mtu);
   size_t max_msg_size = std::min(carried, kUsualSize);
   if (hints != nullptr && hints->ep_attr != nullptr && hints->ep_attr->max_msg_size > max_msg_size)
     max_msg_size = carried;

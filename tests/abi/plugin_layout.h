@@ -86,7 +86,7 @@ FROZEN_MEMBER(weft_value, number, 16, 8, int64_t);
 FROZEN_MEMBER(weft_value, string_core, 24, 8, const char *);
 FROZEN_MEMBER(weft_value, origin_core, 32, 8, const char *);
 
-FROZEN_SIZE(weft_core_services, 64);
+FROZEN_SIZE(weft_core_services, 72);
 FROZEN_MEMBER(weft_core_services, struct_size, 0, 4, uint32_t);
 FROZEN_MEMBER(weft_core_services, reserved, 4, 4, uint32_t);
 FROZEN_MEMBER(weft_core_services, info_alloc, 8, 8, struct fi_info * (*)(void));
@@ -96,6 +96,7 @@ FROZEN_MEMBER(weft_core_services, log_enabled, 32, 8, int32_t (*)(const weft_ins
 FROZEN_MEMBER(weft_core_services, log, 40, 8, void (*)(const weft_instance *instance, int32_t level, int32_t subsys, const char *func, int32_t line, const char *text));
 FROZEN_MEMBER(weft_core_services, object_opened, 48, 8, int32_t (*)(struct fid *fid, struct fid *parent, weft_error *why));
 FROZEN_MEMBER(weft_core_services, object_closing, 56, 8, void (*)(struct fid *fid));
+FROZEN_MEMBER(weft_core_services, check_info, 64, 8, int32_t (*)(const weft_instance *instance, uint32_t api_version, const struct fi_info *info, weft_error *why));
 
 FROZEN_SIZE(weft_offer, 40);
 FROZEN_MEMBER(weft_offer, magic, 0, 4, uint32_t);

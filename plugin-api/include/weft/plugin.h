@@ -142,6 +142,14 @@ typedef struct weft_core_services {
    * are gone when it returns. */
   int32_t (*object_opened)(struct fid *fid, struct fid *parent, weft_error *why);
   void (*object_closing)(struct fid *fid);
+
+  /* Whether the element of `instance` would offer `info` to an application that passed it as hints
+   * to fi_getinfo: applications change what they got before they open objects with it. Parts that
+   * are NULL and members that are 0 say nothing; addresses, names, handle and nic are not looked
+   * at. A plugin calls it with what each opening call gets. -FI_EINVAL and `why`: the attribute,
+   * its value, what is possible. */
+  int32_t (*check_info)(const weft_instance *instance, uint32_t api_version,
+                        const struct fi_info *info, weft_error *why);
 } weft_core_services;
 
 /* The first thing a plugin ever sees. */
@@ -193,6 +201,10 @@ struct weft_instance {
  * this stack, in FI_PROVIDER, in prov_name of the hints, or in a stack of the configuration. Without
  * it a provider may hold back what no program should get by accident. Layers pass it on. */
 #define WEFT_GETINFO_NAMED (UINT64_C(1) << 0)
+/* A flag of getinfo: nobody asks, the hints are an info with which something is being opened
+ * (check_info). A layer that offers itself only to who asks for it answers all the same, and passes
+ * the flag on. */
+#define WEFT_GETINFO_OPENING (UINT64_C(1) << 63)
 
 /* A provider: what getinfo and fabric need. `self` belongs to the plugin. */
 typedef struct weft_provider_ops {

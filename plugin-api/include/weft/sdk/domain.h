@@ -25,6 +25,7 @@
 #include <weft/sdk/deferred.h>
 #include <weft/sdk/engine.h>
 #include <weft/sdk/hmem.h>
+#include <weft/sdk/info_list.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/mr.h>
 #include <weft/sdk/progress.h>
@@ -54,6 +55,7 @@ struct DomainSettings {
   bool user_ids = false;  // FI_AV_USER_ID
   bool hmem = false;      // FI_HMEM: struct fi_mr_attr says where memory is
   MrTable::Mode mr;
+  const fi_info *info = nullptr;  // what it is opened with
 
   // What fi_domain asks for with `info`.
   static DomainSettings of(const fi_info &info, uint32_t api_version, size_t default_cq_size,
@@ -70,6 +72,8 @@ class DomainCore {
   DomainContext &shared() { return shared_; }
   // Becomes a lane of a domain of the same class (scalable.h), or what is beneath one.
   Result<void> join(DomainCore &origin);
+  // A copy of the info of fi_domain; null: it is not known.
+  const fi_info *opened_with() const { return opened_with_.front(); }
   Memory &memory() { return memory_; }
   // FI_HMEM: memory of devices. Null: no buffer is such.
   const Hmem *hmem() const { return hmem_.get(); }
@@ -116,6 +120,7 @@ class DomainCore {
 
  private:
   Engine engine_;
+  InfoList opened_with_;
   DomainContext shared_;
   DeferredQueue deferred_{shared_};
   Memory &memory_;

@@ -95,9 +95,11 @@ class EndpointCore {
     return (direction & FI_SEND ? tx_->send : tx_->write) != nullptr || (caps_ & FI_FENCE) != 0;
   }
   // Whether the endpoint was opened for this kind of transfer, in this direction. Capabilities
-  // without a direction mean both (fi_getinfo.3).
+  // without a direction mean both (fi_getinfo.3), and those of tx_attr and rx_attr, where they are
+  // set, are less than those of the endpoint (fi_endpoint.3).
   bool offers(uint64_t kind, uint64_t direction) const {
-    return (caps_ & kind) != 0 && (caps_ & direction) != 0;
+    const uint64_t caps = direction & kTransmits ? tx_caps_ : rx_caps_;
+    return (caps & kind) != 0 && (caps & direction) != 0;
   }
   ssize_t check_length(uint64_t length, uint64_t flags) const {
     if (length > (flags & FI_INJECT ? limits_.inject_size : limits_.max_msg_size))
@@ -181,7 +183,8 @@ class EndpointCore {
   Lock &lock_;
   TxContext *const tx_;
   RxContext *const rx_;
-  const uint64_t caps_;
+  static constexpr uint64_t kTransmits = FI_SEND | FI_READ | FI_WRITE;
+  const uint64_t caps_, tx_caps_, rx_caps_;
   const Lane *const lane_;
   const uint64_t number_;
   // Together with the flags, which are in its last bytes: rxm has many endpoints.

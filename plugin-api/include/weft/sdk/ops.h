@@ -18,6 +18,9 @@
 // other as -FI_EOTHER. A member of the right name and the wrong type does not compile. There is one
 // table per class and kind, constant and complete, so no caller checks for null pointers.
 //
+// What an application passes to a call that opens something is checked before the member gets it
+// (opening.h).
+//
 // Names of members are OFI's. Where several tables of one object have an op of the same name, the
 // member has the name of the function that applications call: tsend, inject_write, fetch_atomic
 // (see the lists below). Not for hooks: weft/sdk/hook.h makes their sparse tables with the same
@@ -36,6 +39,7 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 #include <weft/plugin.h>
+#include <weft/sdk/opening.h>
 
 #include <cstddef>
 #include <new>
@@ -94,7 +98,12 @@ struct ObjectOp<T, R (*)(First, Args...)> {
 
   template <class Call>
   static R call(First fid, Args... args) noexcept {
-    return guarded<R>([&]() -> R { return Call{}(*object(fid), args...); });
+    return guarded<R>([&]() -> R {
+      T &mine = *object(fid);
+      if constexpr (opening_detail::opens<Args...>)
+        if (const int rc = opening_detail::check_all(mine, args...); rc != 0) return rc;
+      return Call{}(mine, args...);
+    });
   }
 
   static R absent(First, [[maybe_unused]] Args... args) noexcept {

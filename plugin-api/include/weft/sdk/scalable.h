@@ -107,6 +107,9 @@ class ScalableEndpoint final : public Object<ScalableEndpoint, fid_ep> {
                                          std::unique_ptr<LaneMaker, void (*)(LaneMaker *)> maker,
                                          const fi_info &info, void *context);
 
+  const fi_info *opened_with() const { return &info(); }
+  uint32_t api_version() const { return domain_.api_version; }
+
   // ---- fi_ops_ep ----
   int tx_ctx(int index, struct fi_tx_attr *attr, struct fid_ep **ep, void *context);
   int rx_ctx(int index, struct fi_rx_attr *attr, struct fid_ep **ep, void *context);

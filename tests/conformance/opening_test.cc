@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What an application changes in an fi_info before it opens something with it (opening.h).
+#include "tests/conformance/opening.h"
+
+namespace weft::conformance {
+namespace {
+
+TEST(Opening, EachChangeByItself) {
+  covers("a changed fi_info");
+  opening::check_each_change(Options{});
+}
+
+TEST(Opening, RandomChanges) {
+  covers("a changed fi_info");
+  opening::check_random_changes(Options{}, 200);
+}
+
+TEST(Opening, UsualChanges) {
+  covers("a changed fi_info");
+  opening::check_usual_changes(Options{});
+}
+
+}  // namespace
+}  // namespace weft::conformance
