@@ -123,6 +123,7 @@ TEST(Domain, RegistersInEveryForm) {
   fi_mr_attr attr{};
   attr.mr_iov = iov;
   attr.iov_count = 1;
+  attr.access = FI_REMOTE_WRITE;
   attr.requested_key = 3;
   attr.context = &mark;
   ASSERT_EQ(fi_mr_regattr(stage.c(), &attr, 0, &c), 0);
@@ -137,7 +138,7 @@ TEST(Domain, RegistersInEveryForm) {
     iovec out[4];
     EXPECT_EQ(stage.domain.regions().resolve(2, 0, 48, FI_REMOTE_WRITE, out, 4).count, 2u);
   }
-  EXPECT_EQ(fi_mr_reg(stage.c(), memory, 64, 0, 0, 2, 0, &a, &mark), -FI_ENOKEY);
+  EXPECT_EQ(fi_mr_reg(stage.c(), memory, 64, FI_REMOTE_READ, 0, 2, 0, &a, &mark), -FI_ENOKEY);
   for (fid_mr *mr : {a, b, c}) EXPECT_EQ(fi_close(&mr->fid), 0);
 }
 

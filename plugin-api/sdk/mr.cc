@@ -150,11 +150,11 @@ int Mr::close() {
     if (pins != 0) return -FI_EBUSY;
     {
       const std::lock_guard alone(table_.lending_);
-      table_.regions_.erase(fid_key_);
+      if (is_reached()) table_.regions_.erase(fid_key_);
       table_.persistent_ -= persistent_ ? 1 : 0;
     }
     for (MrTable *borrower : table_.borrowers_) {
-      if (borrower->give_back(fid_key_)) continue;
+      if (!is_reached() || borrower->give_back(fid_key_)) continue;
       const std::lock_guard alone(table_.lending_);
       table_.regions_.emplace(fid_key_, this);
       table_.persistent_ += persistent_ ? 1 : 0;
@@ -288,16 +288,17 @@ Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags, uint64_t holde
         return fail(FI_ENOKEY, "memory registration: the kernel gave no random key");
     }
     const std::lock_guard alone(lending_);
-    const auto [place, added] = regions_.try_emplace(key);
-    if (!added)
-      return fail(FI_ENOKEY, "memory registration: key %#llx is in use", (unsigned long long)key);
     const bool enabled =
         holder != 0 || (!mode_.endpoint_needed && !(mode_.enable_needed && (flags & FI_RMA_EVENT)));
     try {
-      mr = place->second = new Mr(*this, attr, flags, key, enabled, holder);
+      auto fresh = std::unique_ptr<Mr, void (*)(Mr *)>(
+          new Mr(*this, attr, flags, key, enabled, holder), [](Mr *one) { delete one; });
+      // What no peer reaches has no key that could be in use.
+      if (fresh->is_reached() && !regions_.try_emplace(key, fresh.get()).second)
+        return fail(FI_ENOKEY, "memory registration: key %#llx is in use", (unsigned long long)key);
+      mr = fresh.release();
       persistent_ += mr->persistent() ? 1 : 0;
     } catch (const std::bad_alloc &) {
-      regions_.erase(place);
       return fail(FI_ENOMEM, "memory registration: no memory");
     }
   }
@@ -305,7 +306,7 @@ Result<Mr *> MrTable::reg(const fi_mr_attr &attr, uint64_t flags, uint64_t holde
     Guard guard(domain_.engine->lock());
     {
       const std::lock_guard alone(lending_);
-      regions_.erase(mr->key());
+      if (mr->is_reached()) regions_.erase(mr->key());
       persistent_ -= mr->persistent() ? 1 : 0;
     }
     delete mr;

@@ -52,6 +52,23 @@ TEST(MrReg, RefusesAKeyThatIsInUse) {
   t.reg({iov_at(memory, 64)}, 5);
 }
 
+// No peer reaches it by its key, so any number of them may have the same one, and leave it to a
+// region that peers do reach.
+TEST(MrReg, WhatNoPeerReachesTakesNoKey) {
+  TestRegions t;
+  char memory[64];
+  Mr *const first = t.reg({iov_at(memory, 64)}, 5, FI_SEND | FI_RECV);
+  Mr *const second = t.reg({iov_at(memory, 64)}, 5, FI_READ | FI_WRITE);
+  EXPECT_EQ(fi_mr_key(second->c()), 5u);
+  Mr *const open = t.reg({iov_at(memory, 64)}, 5, FI_REMOTE_READ);
+  EXPECT_FALSE(t.try_reg({iov_at(memory, 64)}, 5, FI_REMOTE_WRITE));
+  EXPECT_EQ(t.close(first), 0);
+  EXPECT_EQ(t.close(second), 0);
+  EXPECT_FALSE(t.try_reg({iov_at(memory, 64)}, 5, FI_REMOTE_WRITE)) << "it is still there";
+  EXPECT_EQ(t.close(open), 0);
+  t.reg({iov_at(memory, 64)}, 5);
+}
+
 TEST(MrReg, ProviderKeysAreRandomAndDistinct) {
   TestRegions t({.provider_keys = true});
   char memory[64];

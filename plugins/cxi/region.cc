@@ -68,7 +68,7 @@ Result<uint64_t> Regions::cached_key_of(const iovec &memory) const {
 void Regions::leave(const Region &region) {
   if (region.is_cached_)
     --cached_;
-  else
+  else if (has_key(region.access_))
     give_key(region.c_key_);
   descriptors_.erase(&region);
 }
@@ -117,17 +117,18 @@ Result<fid_mr *> Regions::open(const fi_mr_attr &attr, uint64_t flags) {
     const sdk::Guard guard(domain_.engine().lock());
     const bool is_cached = may_be_cached(attr, flags, region_place);
     WEFT_TRY(const uint64_t key, is_cached ? cached_key_of(attr.mr_iov[0]) : new_key(attr, flags));
-    if (!is_cached && regions_.contains(key))
+    const bool is_named = !is_cached && has_key(attr.access);
+    if (is_named && regions_.contains(key))
       return fail(FI_ENOKEY, "memory registration: key %#llx is in use", (unsigned long long)key);
     region = new (std::nothrow) Region(domain_, attr, flags, key, region_place);
     if (region == nullptr) {
-      if (!is_cached) give_key(key);
+      if (is_named) give_key(key);
       return fail(FI_ENOMEM, "memory registration: no memory");
     }
     region->is_cached_ = is_cached;
     if (is_cached)
       ++cached_;
-    else
+    else if (is_named)
       regions_.emplace(key, region);
     if (devices != nullptr) descriptors_.insert(region);
   }
@@ -306,6 +307,7 @@ void Region::close_window() {
 Result<void> Region::link() {
   if (!enabled_ || linked_ || endpoint_ == nullptr || !endpoint_->enabled()) return {};
   if (is_cached_) return link_cached();
+  if ((access_ & (FI_REMOTE_READ | FI_REMOTE_WRITE)) == 0) return {};  // nobody reaches it
   Control &control = endpoint_->control_portals();
   const bool writes = access_ & FI_REMOTE_WRITE, reads = access_ & FI_REMOTE_READ;
   if (!is_window_) {

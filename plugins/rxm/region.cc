@@ -65,7 +65,7 @@ Result<Region *> Region::open(Domain &domain, const fi_mr_attr &attr, uint64_t f
   domain.shared().children.fetch_add(1);
   sdk::Guard guard(domain.engine().lock());
   const std::lock_guard alone(domain.lending());
-  domain.table()[region->key_] = region;
+  if (region->access_ & kRemote) domain.table()[region->key_] = region;
   return region;
 }
 
@@ -79,7 +79,7 @@ int Region::close() {
     if (const int rc = fi_close(&inner_->fid); rc != 0) return rc;
     {
       const std::lock_guard alone(domain_.lending());
-      domain_.table().erase(key_);
+      if (access_ & kRemote) domain_.table().erase(key_);
     }
     domain_.wait_for_lanes();
     for (Bound *bound : {&write_, &read_}) {

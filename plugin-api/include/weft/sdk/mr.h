@@ -50,6 +50,10 @@ class Mr final : public Object<Mr, fid_mr> {
   bool persistent() const { return persistent_; }  // FI_RMA_PMEM: what is written is kept
   // The connection whose peer alone may name the region; 0: it is open to all.
   uint64_t holder() const { return holder_; }
+  // Whether it is open to peers, by its key.
+  bool is_reached() const {
+    return holder_ != 0 || (access_ & (FI_REMOTE_READ | FI_REMOTE_WRITE)) != 0;
+  }
   // A peer wrote or read `bytes` here: counts them in the counters bound to the region
   // (FI_RMA_EVENT).
   void count_remote(uint64_t access, uint64_t bytes);
