@@ -40,7 +40,7 @@ Result<Cntr *> find_counter(const DomainContext &domain, fid_cntr *cntr, const c
     return fail(FI_EINVAL, "%s names no counter of this provider", what);
   Cntr *const own = Cntr::from(cntr);
   if (&own->domain() != &domain)
-    return fail(FI_EINVAL, "%s names a counter of another domain", what);
+    return fail(FI_EDOMAIN, "%s names a counter of another domain", what);
   if (!own->can_defer())
     return fail(FI_ENOSYS, "%s names a counter of a device or of another provider (FI_PEER)", what);
   return own;

@@ -52,8 +52,8 @@ uint64_t next_endpoint_number() {
 
 int endpoint_number(const DomainContext &domain, struct fid *endpoint, uint64_t &number) {
   EndpointNumber said;
-  if (fi_control(endpoint, kGetEndpointNumber, &said) != 0 || said.domain != &domain)
-    return -FI_EINVAL;
+  if (fi_control(endpoint, kGetEndpointNumber, &said) != 0) return -FI_EINVAL;
+  if (said.domain != &domain) return -FI_EDOMAIN;
   number = said.number;
   return 0;
 }
@@ -105,11 +105,11 @@ int EndpointCore::bind_object(struct fid *fid, uint64_t flags) {
   Cntr *cntr = nullptr;
   if (fid->fclass == FI_CLASS_CQ) {
     if (!Cq::is_mine(fid, FI_CLASS_CQ, core_domain_.instance)) return -FI_EINVAL;
-    if (&Cq::from(fid)->domain() != &core_domain_.known()) return -FI_EINVAL;
+    if (&Cq::from(fid)->domain() != &core_domain_.known()) return -FI_EDOMAIN;
     cq = Cq::from(fid)->reached_from(core_domain_);
   } else if (fid->fclass == FI_CLASS_CNTR) {
     if (!Cntr::is_mine(fid, FI_CLASS_CNTR, core_domain_.instance)) return -FI_EINVAL;
-    if (&Cntr::from(fid)->domain() != &core_domain_.known()) return -FI_EINVAL;
+    if (&Cntr::from(fid)->domain() != &core_domain_.known()) return -FI_EDOMAIN;
     cntr = Cntr::from(fid)->reached_from(core_domain_);
   }
   std::unique_lock guard(lock_);
@@ -144,7 +144,7 @@ int EndpointCore::bind_av(struct fid *fid, uint64_t flags) {
   if (flags != 0) return -FI_EBADFLAGS;
   if (av_ != nullptr) return -FI_EBUSY;
   Av *const av = Av::from(fid);
-  if (&av->engine() != core_domain_.engine) return -FI_EINVAL;  // another domain's
+  if (&av->engine() != core_domain_.engine) return -FI_EDOMAIN;
   hold(av->users);
   av_ = av;
   if (rx_ != nullptr) rx_->av = av;
@@ -212,7 +212,8 @@ int EndpointCore::bind_stx(struct fid *fid, uint64_t flags) {
   if (!SharedTransmit::is_mine(fid, FI_CLASS_STX_CTX, core_domain_.instance)) return -FI_EINVAL;
   if (enabled_) return -FI_EOPBADSTATE;
   SharedTransmit *const stx = SharedTransmit::from(fid);
-  if (&stx->domain() != &core_domain_ || tx_ == nullptr) return -FI_EINVAL;
+  if (&stx->domain() != &core_domain_) return -FI_EDOMAIN;
+  if (tx_ == nullptr) return -FI_EINVAL;
   if (flags != 0) return -FI_EBADFLAGS;
   if (tx_->shared != nullptr) return -FI_EBUSY;
   if (const char *const why = stx->refusal(caps_, limits_.tx_size, limits_.inject_size)) {

@@ -203,7 +203,7 @@ TEST(EndpointCore, ItsNumberIsItsOwnAndOfItsDomain) {
   uint64_t number = 0;
   EXPECT_EQ(endpoint_number(domain.context, one.base(), number), 0);
   EXPECT_EQ(number, one.number());
-  EXPECT_EQ(endpoint_number(other.context, one.base(), number), -FI_EINVAL);
+  EXPECT_EQ(endpoint_number(other.context, one.base(), number), -FI_EDOMAIN);
 }
 
 TEST(EndpointCore, LimitsAreTheApplicationsWithinWhatTheProviderHas) {

@@ -192,8 +192,7 @@ int Mr::bind(struct fid *fid, uint64_t flags) {
   if (!Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
   if (flags == 0 || flags & ~kBindFlags) return -FI_EBADFLAGS;
   Cntr *const outer = Cntr::from(fid);
-  if (&outer->domain() != &table_.domain_)
-    return -FI_EINVAL;  // of another domain, which has another lock
+  if (&outer->domain() != &table_.domain_) return -FI_EDOMAIN;  // it has another lock
   Cntr *const cntr = outer->reached_from(table_.domain_);
   Guard guard(table_.domain_.engine->lock());
   // fi_mr.3: no more bindings after fi_mr_enable().

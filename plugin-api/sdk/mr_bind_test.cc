@@ -102,7 +102,7 @@ TEST(MrBind, RefusesACounterOfAnotherDomain) {
   attr.mr_iov = &iov;
   attr.iov_count = 1;
   Mr *mr = *table.reg(attr, 0);
-  EXPECT_EQ(fi_mr_bind(mr->c(), cntr->base(), FI_REMOTE_WRITE), -FI_EINVAL);
+  EXPECT_EQ(fi_mr_bind(mr->c(), cntr->base(), FI_REMOTE_WRITE), -FI_EDOMAIN);
   EXPECT_EQ(fi_close(mr->base()), 0);
   EXPECT_EQ(fi_close(cntr->base()), 0);
 }

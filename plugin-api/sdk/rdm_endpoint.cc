@@ -32,7 +32,10 @@ int RdmEndpoint::bind_object(struct fid *fid, uint64_t flags) {
   Guard guard(lock());
   if (enabled()) return -FI_EOPBADSTATE;
   SharedReceiveContext *const srx = SharedReceiveContext::find(core_domain_, fid);
-  if (srx == nullptr) return -FI_EINVAL;  // of another domain, or for connected endpoints
+  if (srx == nullptr) {  // of another domain, or for connected endpoints
+    const bool is_mine = SharedReceiveContext::is_mine(fid, fid->fclass, core_domain_.instance);
+    return is_mine && has_other_parent(fid, core_domain_.known().fid) ? -FI_EDOMAIN : -FI_EINVAL;
+  }
   if (flags != 0) return -FI_EBADFLAGS;
   if (shared_ != nullptr) return -FI_EBUSY;
   if (receiver_.buffered() != nullptr) return -FI_EOPNOTSUPP;

@@ -415,7 +415,7 @@ int ScalableEndpoint::bind(struct fid *fid, uint64_t flags) {
   if (enabled_) return -FI_EOPBADSTATE;
   if (av_ != nullptr) return -FI_EBUSY;
   Av *const av = Av::from(fid);
-  if (&av->engine() != domain_.engine) return -FI_EINVAL;  // of another domain
+  if (&av->engine() != domain_.engine) return -FI_EDOMAIN;
   if (const auto done = bind_vector(*av); !done) {
     WEFT_WARN(instance(), FI_LOG_EP_CTRL, "%s", done.error().text.c_str());
     return -done.error().code;

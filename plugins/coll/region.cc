@@ -63,7 +63,7 @@ int Region::bind(struct fid *fid, uint64_t flags) {
   if (!sdk::Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
   if (flags == 0 || flags & ~sdk::Mr::kBindFlags) return -FI_EBADFLAGS;
   sdk::Cntr &outer = *sdk::Cntr::from(fid);
-  if (&outer.engine() != &domain_.engine()) return -FI_EINVAL;
+  if (&outer.engine() != &domain_.engine()) return -FI_EDOMAIN;
   const sdk::Guard guard(domain_.engine().lock());
   if ((flags & FI_REMOTE_WRITE && written_.inner != nullptr) ||
       (flags & FI_REMOTE_READ && read_.inner != nullptr))

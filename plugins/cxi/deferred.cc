@@ -49,7 +49,7 @@ Result<NicCounter *> DeferredWork::find(fid_cntr *cntr) const {
     return fail(FI_EINVAL, "fi_control: the work names no counter of cxi");
   sdk::Cntr *const own = sdk::Cntr::from(cntr);
   if (&own->domain() != &domain_.shared())
-    return fail(FI_EINVAL, "fi_control: the work names a counter of another domain");
+    return fail(FI_EDOMAIN, "fi_control: the work names a counter of another domain");
   if (own->store() == nullptr)
     return fail(FI_EINVAL,
                 "fi_control: the work names a counter of another provider (FI_PEER), or one "

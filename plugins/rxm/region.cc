@@ -103,7 +103,7 @@ int Region::bind(struct fid *fid, uint64_t flags) {
   if (!sdk::Cntr::is_mine(fid, FI_CLASS_CNTR, instance())) return -FI_EINVAL;
   if (flags == 0 || flags & ~sdk::Mr::kBindFlags) return -FI_EBADFLAGS;
   sdk::Cntr *outer = sdk::Cntr::from(fid);
-  if (&outer->domain() != &domain_.shared()) return -FI_EINVAL;
+  if (&outer->domain() != &domain_.shared()) return -FI_EDOMAIN;
   sdk::Cntr *const reached = outer->reached_from(domain_.shared());
   sdk::Guard guard(domain_.engine().lock());
   if ((flags & FI_REMOTE_WRITE && write_.inner != nullptr) ||

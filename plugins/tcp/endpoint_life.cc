@@ -56,7 +56,10 @@ int Endpoint::bind_shared_receive(const struct fid *fid, uint64_t flags) {
   if (enabled()) return -FI_EOPBADSTATE;
   const auto &all = domain_.shared_receives();
   const auto at = std::ranges::find(all, fid, &SharedReceiveContext::base);
-  if (at == all.end()) return -FI_EINVAL;
+  if (at == all.end()) {
+    const bool is_mine = SharedReceiveContext::is_mine(fid, fid->fclass, instance());
+    return is_mine && sdk::has_other_parent(fid, domain_.base()) ? -FI_EDOMAIN : -FI_EINVAL;
+  }
   if (flags != 0) return -FI_EBADFLAGS;
   if (srx_ != nullptr) return -FI_EBUSY;
   hold((*at)->users);

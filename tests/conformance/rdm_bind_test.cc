@@ -82,7 +82,7 @@ TEST(Bind, CountersMayFollowAfterEnable) {
     far[i] = p.net[1].count(0);
     EXPECT_EQ(fi_ep_bind(p.net[0].ep, &near[i]->fid, kAllEvents[i]), 0) << i;
     EXPECT_EQ(fi_ep_bind(p.net[1].ep, &far[i]->fid, kAllEvents[i]), 0) << i;
-    EXPECT_EQ(fi_ep_bind(p.net[1].ep, &near[i]->fid, kAllEvents[i]), -FI_EINVAL)
+    EXPECT_EQ(fi_ep_bind(p.net[1].ep, &near[i]->fid, kAllEvents[i]), -FI_EDOMAIN)
         << "of another domain";
     EXPECT_EQ(fi_ep_bind(p.net[1].ep, &far[i]->fid, kAllEvents[i]), -FI_EBUSY) << "one for each";
     EXPECT_EQ(fi_close(&far[i]->fid), -FI_EBUSY) << "in use";

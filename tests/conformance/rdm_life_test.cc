@@ -95,8 +95,8 @@ TEST(RdmLife, SecondBindsAreRefused) {
 TEST(RdmLife, ObjectsOfOtherDomainsAreRefused) {
   covers("life cycle");
   Parts p, other;
-  EXPECT_EQ(fi_ep_bind(p.ep, other.av.fid(), 0), -FI_EINVAL);
-  EXPECT_EQ(fi_ep_bind(p.ep, other.cq.fid(), FI_TRANSMIT), -FI_EINVAL);
+  EXPECT_EQ(fi_ep_bind(p.ep, other.av.fid(), 0), -FI_EDOMAIN);
+  EXPECT_EQ(fi_ep_bind(p.ep, other.cq.fid(), FI_TRANSMIT), -FI_EDOMAIN);
 }
 
 TEST(RdmLife, BindsOfTheWrongClassOrFlagsAreRefused) {

@@ -43,6 +43,12 @@ int raw(const Enum &value) {
   return number;
 }
 
+// Whether an object of this element of a stack was opened from something else than `parent`.
+inline bool has_other_parent(const struct fid *fid, const struct fid *parent) {
+  const struct fid *const own = header_of(fid)->parent_core;
+  return own != nullptr && own != parent;
+}
+
 template <class Derived, class Fid>
 class Object {
  public:

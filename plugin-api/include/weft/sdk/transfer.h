@@ -421,6 +421,9 @@ class TransferOps : public ReceiveOps<E> {
   template <class Request>
   ssize_t settle_flags(Request &request) {
     request.report = self().reports(request.flags);
+    // An error of such a call has the context of the endpoint, because the call has none.
+    if constexpr (requires { self().context(); })
+      if (request.flags & TxContext::kSilent) request.context = self().context();
     request.flags &= ~TxContext::kSilent;
     return 0;
   }
