@@ -220,11 +220,9 @@ void Endpoint::on_remote_read(uint64_t length, std::span<const RmaVector> where)
 
 void Endpoint::on_remote_atomic(uint64_t access, uint64_t length,
                                 std::span<const RmaVector> where) {
-  for (uint64_t one : {FI_REMOTE_WRITE, FI_REMOTE_READ}) {
-    if ((access & one) == 0) continue;
-    receiver().count_remote(one, length);
-    count_regions(one, where);
-  }
+  receiver().count_remote(sdk::counted_as(access), length);
+  for (uint64_t one : {FI_REMOTE_WRITE, FI_REMOTE_READ})
+    if ((access & one) != 0) count_regions(one, where);
 }
 
 }  // namespace weft::rxd

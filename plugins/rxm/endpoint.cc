@@ -167,8 +167,8 @@ void Endpoint::on_remote_atomic(uint64_t access, std::span<const RmaVector> wher
   uint64_t bytes = 0;
   for (const RmaVector &vector : where) bytes += vector.length;
   for (uint64_t one : {FI_REMOTE_WRITE, FI_REMOTE_READ}) {
+  receiver().count_remote(sdk::counted_as(access), bytes);
     if ((access & one) == 0) continue;
-    receiver().count_remote(one, bytes);
     for (const RmaVector &vector : where) domain().count_remote(one, vector.key, vector.length);
   }
 }

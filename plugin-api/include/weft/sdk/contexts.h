@@ -95,6 +95,13 @@ struct TxContext {
   }
 };
 
+// Which counter of an endpoint counts an access of a peer with these rights: that of FI_REMOTE_READ
+// an atomic that fetches or compares, though it also writes; that of FI_REMOTE_WRITE every other
+// write (fi_endpoint.3, fi_ep_bind). A region's counts what changes its memory (fi_mr.3).
+inline uint64_t counted_as(uint64_t access) {
+  return access & FI_REMOTE_READ ? FI_REMOTE_READ : FI_REMOTE_WRITE;
+}
+
 struct RxContext {
   RxContext() = default;
   explicit RxContext(const fi_info &info) { take_flags(info); }
