@@ -38,6 +38,7 @@ int RdmEndpoint::bind_object(struct fid *fid, uint64_t flags) {
   }
   if (flags != 0) return -FI_EBADFLAGS;
   if (shared_ != nullptr) return -FI_EBUSY;
+  if (receiver_.posted() != 0) return -FI_EOPBADSTATE;  // receives of its own
   if (receiver_.buffered() != nullptr) return -FI_EOPNOTSUPP;
   // The context must have the capabilities of the endpoint (fi_endpoint.3).
   if ((caps() & (FI_MSG | FI_TAGGED)) & ~srx->caps()) return -FI_EINVAL;

@@ -25,6 +25,7 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, const sdk::Address &loca
                      .max_inject_size = kMaxInjectSize,
                      .max_msg_size = kMaxMessageSize,
                      .atomic_size = domain.atomic_limits().write,
+                     .early_receives = true,
                      .may_buffer = true},
                     kNativeOrder, local, context),
       auth_key_(std::move(auth_key)) {

@@ -18,6 +18,7 @@ sdk::EndpointLimits limits_for(const Domain &domain, const Options &options) {
           .max_inject_size = kMaxInjectSize,
           .max_msg_size = std::min<uint64_t>(inner.ep_attr->max_msg_size, INT64_MAX),
           .atomic_size = domain.atomic_limits().write,
+          .early_receives = true,
           .may_buffer = true};
 }
 
@@ -166,8 +167,8 @@ ssize_t Endpoint::start(const sdk::AtomicRequest &request) {
 void Endpoint::on_remote_atomic(uint64_t access, std::span<const RmaVector> where) {
   uint64_t bytes = 0;
   for (const RmaVector &vector : where) bytes += vector.length;
-  for (uint64_t one : {FI_REMOTE_WRITE, FI_REMOTE_READ}) {
   receiver().count_remote(sdk::counted_as(access), bytes);
+  for (uint64_t one : {FI_REMOTE_WRITE, FI_REMOTE_READ}) {
     if ((access & one) == 0) continue;
     for (const RmaVector &vector : where) domain().count_remote(one, vector.key, vector.length);
   }

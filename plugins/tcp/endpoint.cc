@@ -25,7 +25,8 @@ sdk::EndpointLimits limits_of(const Settings &settings) {
   return {.tx_size = settings.tx_size,
           .rx_size = settings.rx_size,
           .inject_size = kInjectSize,
-          .max_msg_size = kMaxMessageSize};
+          .max_msg_size = kMaxMessageSize,
+          .early_receives = true};
 }
 
 // None asked for: all.

@@ -62,6 +62,7 @@ int Endpoint::bind_shared_receive(const struct fid *fid, uint64_t flags) {
   }
   if (flags != 0) return -FI_EBADFLAGS;
   if (srx_ != nullptr) return -FI_EBUSY;
+  if (own_recvs_.front() != nullptr) return -FI_EOPBADSTATE;  // it has receives of its own
   hold((*at)->users);
   srx_ = *at;
   return 0;

@@ -41,6 +41,7 @@ UnconnectedEndpoint::UnconnectedEndpoint(Domain &domain, const fi_info &info, vo
                    .inject_size = kInjectSize,
                    .max_inject_size = kMaxInjectSize,
                    .max_msg_size = kMaxMessageSize,
+                   .early_receives = true,
                    .may_buffer = true}),
       tcp_domain_(domain),
       engine_(domain.engine()),

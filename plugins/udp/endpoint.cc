@@ -23,7 +23,8 @@ sdk::EndpointLimits limits_of(const Settings &settings, size_t max_msg_size) {
   return {.tx_size = settings.tx_size,
           .rx_size = settings.rx_size,
           .inject_size = max_msg_size,
-          .max_msg_size = max_msg_size};
+          .max_msg_size = max_msg_size,
+          .early_receives = true};
 }
 
 }  // namespace
@@ -227,7 +228,7 @@ ssize_t Endpoint::start(const sdk::RecvRequest &r) {
   const bool to_device = udp_domain_.hmem() != nullptr && is_devices(r.iov, r.count);
   const ssize_t rc =
       to_device ? post_to_device(r) : queue_.post(r.iov, r.count, r.context, r.flags);
-  if (rc != 0) return rc;
+  if (rc != 0 || !enabled()) return rc;
   inlet_.on_posted();
   for (Group *group : groups_)
     if (group != nullptr && group->inlet() != nullptr) group->inlet()->on_posted();

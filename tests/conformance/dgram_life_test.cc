@@ -51,7 +51,16 @@ TEST(DgramLife, TheFirstUseOfTheNameFixesIt) {
   EXPECT_EQ(fi_send(ep, before, 1, nullptr, 0, nullptr), -FI_EOPBADSTATE);
   EXPECT_EQ(fi_recv(ep, before, 1, nullptr, 0, nullptr), -FI_EOPBADSTATE);
   must(fi_ep_bind(ep, cq.fid(), FI_TRANSMIT | FI_RECV));
+  char early;
+  EXPECT_EQ(fi_recv(ep, &early, 1, nullptr, 0, &early), 0) << "fi_cm.3: at any time";
   must(fi_enable(ep));
+  other.send({before, size}, {42});
+  Deadline deadline;
+  std::optional<Done> received;
+  while (!(received = poll_cq(cq)) && !deadline.passed()) continue;
+  ASSERT_TRUE(received);
+  EXPECT_EQ(received->context, &early);
+  EXPECT_EQ(early, 42);
   must(fi_getname(ep.fid(), after, &again));
   ASSERT_EQ(again, size);
   EXPECT_EQ(std::memcmp(before, after, size), 0);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <map>
 
 #include "tests/conformance/harness.h"
 #include "tests/conformance/signals.h"
@@ -34,6 +35,23 @@ fi_msg message_of(const std::vector<iovec> &iov, void *context, uint64_t data = 
   message.context = context;
   message.data = data;
   return message;
+}
+
+// fi_cm.3: a receive may be posted at any time.
+TEST(MsgEarly, ReceivesMayComeBeforeEnable) {
+  NEEDS_SOFTWARE(FI_EP_MSG, "a device has no receives before fi_enable");
+  std::map<Side *, std::vector<uint8_t>> in;
+  Pair pair({}, {}, [&](Side &side) {
+    std::vector<uint8_t> &own = in[&side];
+    own.resize(100);
+    EXPECT_EQ(fi_recv(side.ep, own.data(), own.size(), nullptr, 0, &own), 0);
+  });
+  std::vector<uint8_t> out = pattern(100, 1);
+  for (auto [from, to] : {std::pair(&pair.a, &pair.b), std::pair(&pair.b, &pair.a)}) {
+    must(fi_send(from->ep, out.data(), out.size(), nullptr, 0, &out));
+    EXPECT_EQ(pair.wait(to->rx_cq).context, &in[to]);
+    EXPECT_EQ(in[to], out);
+  }
 }
 
 // ---- forms and sizes ----

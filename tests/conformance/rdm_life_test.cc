@@ -64,6 +64,83 @@ TEST(RdmLife, UseBeforeEnableIsRefused) {
   EXPECT_EQ(fi_inject(p.ep, &byte, 1, 0), -FI_EOPBADSTATE);
 }
 
+// Where software keeps receives (fi_cm.3: a receive may be posted at any time).
+TEST(RdmLife, ReceivesMayComeBeforeEnable) {
+  covers("life cycle");
+  if (is_matched_by_a_nic(FI_EP_RDM)) GTEST_SKIP() << "a device has no receives before fi_enable";
+  if (stack().ends_with("off_coll")) GTEST_SKIP() << "the endpoint beneath keeps them";
+  char tagged = 0, untagged = 0, never = 0;
+  {
+    Parts p;
+    EXPECT_EQ(fi_recv(p.ep, &never, 1, nullptr, FI_ADDR_UNSPEC, &never), -FI_EOPBADSTATE)
+        << "nothing would tell of it";
+    must(fi_ep_bind(p.ep, p.cq.fid(), FI_TRANSMIT | FI_RECV));
+    must(fi_ep_bind(p.ep, p.av.fid(), 0));
+    EXPECT_EQ(fi_recv(p.ep, &never, 1, nullptr, FI_ADDR_UNSPEC, &never), 0);
+  }  // closed without ever being enabled
+  Parts p;
+  must(fi_ep_bind(p.ep, p.cq.fid(), FI_TRANSMIT | FI_RECV));
+  must(fi_ep_bind(p.ep, p.av.fid(), 0));
+  EXPECT_EQ(fi_trecv(p.ep, &tagged, 1, nullptr, FI_ADDR_UNSPEC, 7, 0, &tagged), 0);
+  EXPECT_EQ(fi_recv(p.ep, &never, 1, nullptr, FI_ADDR_UNSPEC, &never), 0);
+  EXPECT_EQ(fi_cancel(p.ep.fid(), &never), 0);
+  EXPECT_EQ(fi_recv(p.ep, &untagged, 1, nullptr, FI_ADDR_UNSPEC, &untagged), 0);
+  must(fi_enable(p.ep));
+  const std::string name =
+      address_of([&](void *buffer, size_t *size) { return fi_getname(p.ep.fid(), buffer, size); });
+  const char *text = name.c_str();
+  const bool is_text = p.info->addr_format == FI_ADDR_STR;
+  fi_addr_t self = FI_ADDR_NOTAVAIL;
+  ASSERT_EQ(
+      fi_av_insert(p.av, is_text ? static_cast<const void *>(&text) : text, 1, &self, 0, nullptr),
+      1);
+  const Deadline deadline;
+  const auto send = [&](const std::function<ssize_t()> &call) {
+    ssize_t rc;
+    do {
+      rc = call();
+      fi_cq_read(p.cq, nullptr, 0);
+    } while (rc == -FI_EAGAIN && !deadline.passed());
+    EXPECT_EQ(rc, 0) << error_text(rc);
+  };
+  send([&] { return fi_inject(p.ep, "u", 1, self); });
+  send([&] { return fi_tinject(p.ep, "t", 1, self, 7); });
+  size_t arrived = 0;
+  while (arrived < 2 && !deadline.passed()) {
+    const auto done = poll_cq(p.cq);
+    if (!done) continue;
+    if (done->context == &never) {
+      EXPECT_EQ(done->err, FI_ECANCELED);
+      continue;
+    }
+    EXPECT_EQ(done->err, 0);
+    ++arrived;
+  }
+  EXPECT_EQ(arrived, 2u);
+  EXPECT_EQ(untagged, 'u');
+  EXPECT_EQ(tagged, 't');
+}
+
+// The call has no context of its own, so the error has that of the endpoint.
+TEST(RdmLife, AnInjectedMessageThatFailsTellsOfItsEndpoint) {
+  covers("errors of messages");
+  Node node{Options()};
+  const fi_addr_t nobody = node.insert(address_at(node.options, 1));
+  const Deadline deadline;
+  ssize_t rc;
+  do {
+    rc = fi_inject(node.ep, "x", 1, nobody);
+    if (rc == -FI_EAGAIN) node.progress();
+  } while (rc == -FI_EAGAIN && !deadline.passed());
+  if (rc != 0) GTEST_SKIP() << "the call says it itself: " << error_text(rc);
+  std::optional<Done> done;
+  while (!(done = poll_cq(node.tx_cq)) && !deadline.passed()) node.progress();
+  if (!done) GTEST_SKIP() << "the peer is still waited for";
+  EXPECT_NE(done->err, 0);
+  EXPECT_EQ(done->context, &node);
+  EXPECT_EQ(done->flags & (FI_SEND | FI_MSG), uint64_t(FI_SEND | FI_MSG));
+}
+
 TEST(RdmLife, BindsAfterEnableAreRefused) {
   covers("life cycle");
   Node node{Options()};

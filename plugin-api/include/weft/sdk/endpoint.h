@@ -63,8 +63,9 @@ struct EndpointLimits {
   size_t inject_size = 0;                 // bytes, unless the application asks for more
   size_t max_inject_size = 0;             // that it may ask for; 0: no more
   uint64_t max_msg_size = SIZE_MAX / 2;   // bytes
-  size_t atomic_size = 0;   // bytes of all operands; half of it for compare operations
-  bool may_buffer = false;  // FI_BUFFERED_RECV and FI_VARIABLE_MSG are offered (buffered.h)
+  size_t atomic_size = 0;       // bytes of all operands; half of it for compare operations
+  bool early_receives = false;  // may be posted before fi_enable
+  bool may_buffer = false;      // FI_BUFFERED_RECV and FI_VARIABLE_MSG are offered (buffered.h)
 };
 
 // The orders (FI_ORDER_...) of an endpoint opened with `info`.
@@ -100,6 +101,12 @@ class EndpointCore {
   bool offers(uint64_t kind, uint64_t direction) const {
     const uint64_t caps = direction & kTransmits ? tx_caps_ : rx_caps_;
     return (caps & kind) != 0 && (caps & direction) != 0;
+  }
+  // Receives may be posted before fi_enable where software keeps them (fi_cm.3), once there is what
+  // tells of them, and what gives their sources names.
+  bool may_receive() const {
+    return enabled_ || (limits_.early_receives && !wants_shared_ && rx_ != nullptr &&
+                        rx_->has_target() && (kind_ == PeerKind::kConnected || av_ != nullptr));
   }
   ssize_t check_length(uint64_t length, uint64_t flags) const {
     if (length > (flags & FI_INJECT ? limits_.inject_size : limits_.max_msg_size))

@@ -52,6 +52,12 @@ class RdmEndpoint : public EndpointCore {
   uint64_t tx_flags() const { return transmit_.flags; }
   bool reports(uint64_t flags) const { return transmit_.reports(flags); }
 
+  // Not of a shared context, which comes to the receiver with fi_enable, nor in its buffers.
+  bool may_receive() {
+    return enabled() ||
+           (EndpointCore::may_receive() && shared_ == nullptr && receiver_.buffered() == nullptr);
+  }
+
   TxContext &tx() { return transmit_; }
   Receiver &receiver() { return receiver_; }
 

@@ -7,7 +7,7 @@
 //    class Context final : public Object<Context, fid_ep>, public ReceiveOps<Context> {
 //     public:
 //      Lock &lock();                                          // the engine's
-//      bool enabled() const;                                  // else -FI_EOPBADSTATE
+//      bool enabled() const;      // else -FI_EOPBADSTATE; may_receive() where the class has that
 //      bool offers(uint64_t kind, uint64_t direction) const;  // FI_MSG or FI_TAGGED, FI_RECV
 //      uint64_t rx_flags() const;                             // of calls without flags
 //      ssize_t start(const RecvRequest &request);             // with the lock held
@@ -90,9 +90,16 @@ class ReceiveOps {
     if (request.flags & (FI_TRIGGER | kDeferred)) [[unlikely]]
       return post_triggered(e, request);
     Guard guard(e.lock());
-    if (!e.enabled()) return -FI_EOPBADSTATE;
+    if (!takes_receives(e)) return -FI_EOPBADSTATE;
     if (!e.offers(request.tagged ? FI_TAGGED : FI_MSG, FI_RECV)) return -FI_EOPNOTSUPP;
     return e.start(request);
+  }
+  // Named unlike the class's own, which it would hide.
+  static bool takes_receives(E &e) {
+    if constexpr (requires { e.may_receive(); })
+      return e.may_receive();
+    else
+      return e.enabled();
   }
   static ssize_t post_triggered(E &e, const RecvRequest &request) {
     if constexpr (requires { e.start_triggered(RecvRequest(request)); })
