@@ -382,6 +382,7 @@ void WorkQueues::report_cancelled(RecvOp &op) {
 }
 
 RecvOp *WorkQueues::take_early(const void *context) {
+  if (context == nullptr) return nullptr;  // what has no context cannot be cancelled
   RecvOp *before = nullptr;
   for (RecvOp *op = early_; op != nullptr; before = op, op = op->next) {
     if (op->context != context) continue;
