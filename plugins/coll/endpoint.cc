@@ -386,7 +386,11 @@ void Endpoint::report_receive(Message &message, const fi_cq_tagged_entry &entry,
 bool Endpoint::on_error() {
   fi_cq_err_entry entry{};
   if (fi_cq_readerr(queue_.cq, &entry, 0) != 1) return false;
-  if (entry.op_context == nullptr) return true;
+  if (entry.op_context == nullptr) {  // that of the endpoint beneath: a write that had completed
+    if (entry.flags & FI_WRITE)
+      tx_.finish({.context = c()->fid.context, .flags = entry.flags, .err = entry.err});
+    return true;
+  }
   Posted &posted = *static_cast<Posted *>(entry.op_context);
   if (posted.kind >= Posted::kFlight)
     on_wire(static_cast<Wire &>(posted), entry.err, entry.len);

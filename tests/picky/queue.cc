@@ -24,10 +24,18 @@ size_t size_of(enum fi_cq_format format) {
   }
 }
 
+// Whether it is the context of an endpoint, which errors of calls have that had completed (fi_cq.3).
+bool is_of_an_endpoint(const Domain &domain, const void *context) {
+  return std::ranges::any_of(World::all().endpoints, [&](const auto &each) {
+    return each.second.domain == &domain && each.second.fid->fid.context == context;
+  });
+}
+
 // Takes the call of a completion off the list. False: it is not to be told.
 bool land(Queue &queue, Told &told) {
   if (told.entry.op_context == nullptr) return true;
   Domain &domain = *queue.domain;
+  if (told.error && is_of_an_endpoint(domain, told.entry.op_context)) return true;
   const auto it = domain.numbers.find(told.entry.op_context);
   if (it == domain.numbers.end()) {
     violation(domain, "the provider beneath completes a call that was not made");
