@@ -260,7 +260,11 @@ TEST(CxiFabricManager, WithoutAJobAGroupIsRefused) {
 
 TEST(CxiFabricManager, ATokenIsNotSentInTheClear) {
   if (!in_fresh_process({"FI_CXI_COLL_FABRIC_MGR_URL=http://fabric.example/"})) return;
-  EXPECT_FALSE(find_info(collective_options())) << "cxi does not start with it";
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(find_info(collective_options()));
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_NE(told.find("it must begin with https://"), std::string::npos) << told;
+  EXPECT_NE(told.find("it counts as not set"), std::string::npos) << told;
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -41,6 +42,14 @@ inline bool is_over_libcxi() {
 inline bool software_matches() {
   const char *const mode = std::getenv("FI_CXI_RX_MATCH_MODE");
   return mode != nullptr && std::string_view(mode) == "software";
+}
+
+// A variable of the environment has a wrong value: stderr says why, and cxi goes on without it.
+inline void expect_told(std::string_view reason) {
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(find_info());
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_NE(told.find(reason), std::string::npos) << told;
 }
 
 // The counters of a NIC, since this was made or told.

@@ -142,6 +142,10 @@ bool is_of_a_device(enum fi_ep_type type) {
   return demands(type).mr_mode & FI_MR_LOCAL;
 }
 
+bool is_over_a_device(enum fi_ep_type type) {
+  return is_of_a_device(type) || stack().starts_with("verbs;ofi_rxm");
+}
+
 std::string error_text(ssize_t rc) {
   return std::to_string(rc) + " (" + fi_strerror(int(rc < 0 ? -rc : rc)) + ")";
 }

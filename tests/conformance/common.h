@@ -87,6 +87,8 @@ const Demands &demands(enum fi_ep_type type);
 // Whether a device moves the messages, between registered memory. It keeps no message that has no
 // receive, and what it cannot do ends the connection.
 bool is_of_a_device(enum fi_ep_type type);
+// The same, or a device does so beneath rxm.
+bool is_over_a_device(enum fi_ep_type type);
 // Whether messages meet their receives, and remote accesses happen, without progress of the target.
 bool is_matched_by_a_nic(enum fi_ep_type type);
 // Where a message was longer than its receive: FI_ETRUNC (fi_cq.3). Soft-RoCE tells of no more than

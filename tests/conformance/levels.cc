@@ -69,6 +69,7 @@ struct Operation {
   uint64_t counts;  // FI_SEND, FI_WRITE or FI_READ
   bool has_entry;
   ssize_t (*start)(const Call &call);
+  bool has_data = false;
   bool is_tagged() const { return caps == FI_TAGGED; }
 };
 
@@ -107,7 +108,8 @@ constexpr Operation kOperations[] = {
     {"fi_inject_write", FI_RMA, FI_WRITE, false,
      [](const Call &c) { return fi_inject_write(c.ep, c.out, kBytes, c.to, c.at, c.key); }},
     {"fi_inject_writedata", FI_RMA, FI_WRITE, false,
-     [](const Call &c) { return fi_inject_writedata(c.ep, c.out, kBytes, 7, c.to, c.at, c.key); }},
+     [](const Call &c) { return fi_inject_writedata(c.ep, c.out, kBytes, 7, c.to, c.at, c.key); },
+     true},
     {"fi_read", FI_RMA, FI_READ, true,
      [](const Call &c) {
        return fi_read(c.ep, c.result, kBytes, nullptr, c.to, c.at, c.key, c.context);
@@ -138,7 +140,7 @@ constexpr Operation kOperations[] = {
 bool needs_the_target(const Operation &operation, uint64_t level, enum fi_ep_type type) {
   if (is_matched_by_a_nic(type)) return false;
   const bool is_message = operation.counts == FI_SEND;
-  if (is_of_a_device(type))  // which does the remote accesses, and acknowledges packets
+  if (is_over_a_device(type))  // which does the remote accesses, and acknowledges packets
     return type == FI_EP_RDM && is_message && level == FI_DELIVERY_COMPLETE;
   return operation.counts == FI_READ || level != FI_INJECT_COMPLETE;
 }
@@ -176,7 +178,8 @@ class Course {
 
   void take(const Operation &operation) {
     SCOPED_TRACE(operation.name);
-    if (operation.counts == FI_SEND) post_receive(operation.is_tagged());
+    const bool takes_a_receive = operation.has_data && is_of_a_device(test_.type);
+    if (operation.counts == FI_SEND || takes_a_receive) post_receive(operation.is_tagged());
     const Told before = told();
     Told after = before;
     after.entries += operation.has_entry;

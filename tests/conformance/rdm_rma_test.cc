@@ -414,7 +414,7 @@ TEST(RdmRma, NothingBehindARefusedAccessIsLost) {
         EXPECT_EQ(error->context, &e.net[0]) << "the endpoint's";
       }
       EXPECT_EQ(fi_cntr_readerr(counter), 1u);
-      if (!is_of_a_device(FI_EP_RDM)) {
+      if (!is_over_a_device(FI_EP_RDM)) {
         EXPECT_EQ(sent->err, 0);
       }
       if (sent->err == 0) {
@@ -423,7 +423,7 @@ TEST(RdmRma, NothingBehindARefusedAccessIsLost) {
       }
       EXPECT_TRUE(
           std::all_of(e.window.begin(), e.window.end(), [](uint8_t b) { return b == 0xee; }));
-      if (!is_of_a_device(FI_EP_RDM)) e.net.exchange(0, 1);
+      if (!is_over_a_device(FI_EP_RDM)) e.net.exchange(0, 1);
     }
   }
 }

@@ -363,6 +363,10 @@ void Endpoint::completed(const fi_cq_tagged_entry &e, fi_addr_t source) {
 void Endpoint::failed(const fi_cq_err_entry &e) {
   const auto context = reinterpret_cast<uintptr_t>(e.op_context);
   FUZZ_CHECK(e.err > 0);
+  if (context == 0) {  // the endpoint's: the call was injected, or had completed (fi_cq.3)
+    FUZZ_CHECK(e.flags & (FI_SEND | FI_WRITE));
+    return;
+  }
   if (gone_.contains(context)) return;
   if (const auto found = ops.find(context); found != ops.end()) {
     Posted &op = *found->second;
