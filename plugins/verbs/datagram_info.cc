@@ -97,6 +97,7 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedNames &ask
   ep.msg_prefix_size = kDatagramHeader;
   ep.tx_ctx_cnt = 1;
   ep.rx_ctx_cnt = 1;
+  info.domain_attr->max_ep_srx_ctx = 0;
   return {};
 }
 
