@@ -49,15 +49,34 @@ TEST(CxiObjects, WhatIsOfAnySizeIsOrdered) {
   EXPECT_EQ(info->tx_attr->msg_order & all, all);
 }
 
-TEST(CxiObjects, AVectorWithFlagsThatNobodyKnowsIsRefused) {
+// fi_cxi.7, "Address vectors": what they are not.
+TEST(CxiObjects, AVectorRefusesWhatItCannotBe) {
+  const struct {
+    const char *what;
+    uint64_t flags;
+    int rx_ctx_bits;
+    const char *name;
+    int rc;
+  } rows[] = {{"unknown", FI_MORE, 0, nullptr, -FI_EBADFLAGS},
+              {"asynchronous", FI_EVENT, 0, nullptr, -FI_EBADFLAGS},
+              {"another process's", FI_READ, 0, "cxi-vector", -FI_EBADFLAGS},
+              {"shared", 0, 0, "cxi-vector", -FI_ENOSYS},
+              {"one of contexts", 0, 1, nullptr, -FI_EINVAL},
+              {"one of too many contexts", 0, 64, nullptr, -FI_EINVAL}};
   Net net(1);
-  fi_av_attr attr{};
-  attr.flags = FI_MORE;
-  fid_av *vector = nullptr;
-  EXPECT_EQ(fi_av_open(net[0].domain, &attr, &vector, nullptr), -FI_EBADFLAGS);
-  attr.flags = 0;
-  attr.rx_ctx_bits = 64;
-  EXPECT_EQ(fi_av_open(net[0].domain, &attr, &vector, nullptr), -FI_EINVAL);
+  for (const auto &row : rows) {
+    SCOPED_TRACE(row.what);
+    fi_av_attr attr{};
+    attr.flags = row.flags;
+    attr.rx_ctx_bits = row.rx_ctx_bits;
+    attr.name = row.name;
+    Handle<fid_av> vector;
+    EXPECT_EQ(fi_av_open(net[0].domain, &attr, vector.out(), nullptr), row.rc);
+  }
+  EXPECT_FALSE(ask([](fi_info &hints) { hints.caps |= FI_SHARED_AV; }));
+  EXPECT_FALSE(ask([](fi_info &hints) { hints.domain_attr->caps |= FI_SHARED_AV; }));
+}
+
 }
 
 // ---- regions ----

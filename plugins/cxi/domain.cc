@@ -2,6 +2,7 @@
 #include "plugins/cxi/domain.h"
 
 #include <rdma/fi_cxi_ext.h>
+#include <rdma/fi_errno.h>
 #include <weft/sdk/auth.h>
 #include <weft/sdk/av.h>
 #include <weft/sdk/log.h>
@@ -42,6 +43,26 @@ Result<AuthKey> key_for(Fabric &fabric, const fi_info &info, const Device &devic
     return AuthKey{.service = Service::kDefault, .vni = fabric.settings().default_vni};
   return find_auth_key(device.facts().name, services, User::own(), Launcher::of_environment(),
                        fabric.settings().default_vni);
+}
+
+// What no vector of cxi can be (fi_cxi.7, "Address vectors").
+Result<void> check_vector(const fi_av_attr &attr) {
+  if (attr.flags & (FI_EVENT | FI_READ))
+    return fail(
+        FI_EBADFLAGS,
+        "fi_av_open: fi_av_attr.flags %#llx: cxi has neither FI_EVENT nor FI_READ: it inserts "
+        "at once, into vectors of this process",
+        (unsigned long long)attr.flags);
+  if (attr.rx_ctx_bits != 0)
+    return fail(FI_EINVAL,
+                "fi_av_open: fi_av_attr.rx_ctx_bits is %d: cxi has no scalable endpoints: use 0",
+                attr.rx_ctx_bits);
+  if (attr.name != nullptr)
+    return fail(FI_ENOSYS,
+                "fi_av_open: fi_av_attr.name is \"%s\": cxi shares no vectors between processes "
+                "(FI_SHARED_AV): use NULL, and insert the peers in each process",
+                attr.name);
+  return {};
 }
 
 }  // namespace
@@ -195,6 +216,12 @@ int Domain::close() {
 }
 
 int Domain::av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) {
+  if (attr != nullptr) {
+    if (const auto checked = check_vector(*attr); !checked) {
+      WEFT_WARN(instance(), FI_LOG_AV, "%s", checked.error().text.c_str());
+      return -checked.error().code;
+    }
+  }
   return sdk::open_av(shared(), FI_ADDR_CXI, attr, av, context, device_->facts().name, FI_ADDR_CXI);
 }
 

@@ -134,17 +134,12 @@ uint32_t offered_class(uint32_t wanted, uint32_t usual) {
   return wanted != FI_TC_UNSPEC && traffic_of(wanted) ? wanted : usual;
 }
 
-// Vectors with keys belong to one process.
-uint64_t shared_vectors(const Kind &kind) {
-  return kind.vector_keys ? 0 : uint64_t(FI_SHARED_AV);
-}
-
 void fill_domain(fi_domain_attr &domain, const sdk::GetinfoQuery &query, const Kind &kind) {
   const fi_domain_attr none{};
   const fi_info *const hints = query.hints;
   const fi_domain_attr &wanted =
       hints != nullptr && hints->domain_attr != nullptr ? *hints->domain_attr : none;
-  domain.caps = kDomainCaps | FI_AV_USER_ID | shared_vectors(kind);
+  domain.caps = kDomainCaps | FI_AV_USER_ID;
   domain.threading = FI_THREAD_SAFE;
   domain.tclass = offered_class(wanted.tclass, FI_TC_UNSPEC);
   domain.control_progress = sdk::offered_progress(wanted.control_progress);
@@ -180,7 +175,7 @@ Result<void> fill(fi_info &info, const DeviceFacts &facts, const AskedPlaces &as
   const uint64_t caps = kind.vector_keys ? ~kOneVniCaps : ~uint64_t{0};
   // Not unasked: it makes a domain look at each address.
   const uint64_t asked_caps = query.hints != nullptr ? query.hints->caps & FI_HMEM : 0;
-  info.caps = (caps & (kTxCaps | kRxCaps | kDomainCaps)) | asked_caps | shared_vectors(kind);
+  info.caps = (caps & (kTxCaps | kRxCaps | kDomainCaps)) | asked_caps;
   info.addr_format = older ? FI_ADDR_OPX : FI_ADDR_CXI;
   WEFT_CHECK(sdk::set_info_address(info.src_addr, info.src_addrlen, FI_ADDR_CXI,
                                    address_of({facts.nid, asked.own_pid}, facts.host)));

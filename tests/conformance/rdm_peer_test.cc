@@ -907,7 +907,9 @@ TEST_F(RdmPeer, TheOwnersEventQueueGetsEvents) {
   fi_av_attr av_attr{};
   av_attr.flags = FI_EVENT;
   Handle<fid_av> av;
-  must(fi_av_open(node.domain, &av_attr, av.out(), nullptr));
+  const int rc = fi_av_open(node.domain, &av_attr, av.out(), nullptr);
+  if (rc == -FI_EBADFLAGS) GTEST_SKIP() << stack() << " inserts at once: without events";
+  must(rc);
   must(fi_av_bind(av, imported.fid(), 0));
   const auto insert = [&](const std::string &address) {
     fi_addr_t at = FI_ADDR_NOTAVAIL;

@@ -367,7 +367,9 @@ TEST_P(RdmUserId, InsertionsThatEndWithAnEventTakeThem) {
   attr.type = GetParam();
   attr.flags = FI_EVENT;
   Handle<fid_av> av;
-  must(fi_av_open(host.domain, &attr, av.out(), nullptr));
+  const int rc = fi_av_open(host.domain, &attr, av.out(), nullptr);
+  if (rc == -FI_EBADFLAGS) GTEST_SKIP() << stack() << " inserts at once";
+  must(rc);
   must(fi_av_bind(av, eq.fid(), 0));
   Handle<fid_ep> ep;
   must(fi_endpoint(host.domain, host.info.get(), ep.out(), nullptr));
