@@ -524,6 +524,56 @@ TEST(Cxi, APcieFetchAndAddTakesTheDriversPermission) {
   EXPECT_EQ(window[0], 42u);
 }
 
+// fi_cxi.7, "PCIe AMO": what each value of amo_remap_to_pcie_fadd takes away, and no more.
+class CxiPcie : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Driver, CxiPcie, ::testing::Values(-1, 0, 1, 2, 4, 5, 6, 7, 8, 9, 10),
+                         [](const auto &info) {
+                           return info.param < 0 ? "Off" : std::to_string(info.param);
+                         });
+
+TEST_P(CxiPcie, AFetchAndAddCostsOneOperation) {
+  const std::string variable = "FI_CXI_SOFT_PCIE_FADD=" + std::to_string(GetParam());
+  if (!in_fresh_process({variable.c_str()})) return;
+  static constexpr std::pair<int, enum fi_op> kOps[] = {
+      {0, FI_MIN}, {1, FI_MAX},  {2, FI_SUM},  {4, FI_LOR},  {5, FI_LAND},
+      {6, FI_BOR}, {7, FI_BAND}, {8, FI_LXOR}, {9, FI_BXOR}, {-2, FI_ATOMIC_READ}};
+  Net net(2, with(FI_ATOMIC));
+  const auto query = [&](enum fi_op op, uint64_t flags) {
+    fi_atomic_attr attr{};
+    return fi_query_atomic(net[0].domain, FI_UINT32, op, &attr, flags);
+  };
+  for (const auto &[number, op] : kOps) {
+    EXPECT_EQ(query(op, FI_FETCH_ATOMIC), number == GetParam() ? -FI_EOPNOTSUPP : 0) << number;
+    EXPECT_EQ(query(op, FI_FETCH_ATOMIC | FI_CXI_PCIE_AMO),
+              op == FI_SUM && GetParam() >= 0 ? 0 : -FI_EOPNOTSUPP)
+        << number;
+  }
+  uint32_t window[2] = {40, 0}, value = 2, old = 0;
+  net[1].expose(window, 8, FI_REMOTE_READ | FI_REMOTE_WRITE, kStandardKey);
+  const fi_ioc operand{&value, 1};
+  fi_ioc result{&old, 1};
+  fi_rma_ioc target{0, 1, kStandardKey};
+  fi_msg_atomic atomic{};
+  atomic.msg_iov = &operand;
+  atomic.iov_count = 1;
+  atomic.addr = net.at(0, 1);
+  atomic.rma_iov = &target;
+  atomic.rma_iov_count = 1;
+  atomic.datatype = FI_UINT32;
+  atomic.op = FI_SUM;
+  uint32_t sum = 40;
+  for (const uint64_t flag : {uint64_t{0}, uint64_t(FI_CXI_PCIE_AMO)}) {
+    SCOPED_TRACE(flag);
+    const bool can = flag != 0 ? GetParam() >= 0 : GetParam() != 2;
+    EXPECT_EQ(fi_fetch_atomicmsg(net[0].ep, &atomic, &result, nullptr, 1, flag | FI_COMPLETION),
+              can ? 0 : -FI_EOPNOTSUPP);
+    if (!can) continue;
+    EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+    EXPECT_EQ(old, sum);
+    EXPECT_EQ(window[0], sum += value);
+  }
+}
+
 // ---- resources ----
 
 // A runtime folder of its own, so that the test is the first to open a NIC, and says its limits.

@@ -45,6 +45,11 @@ Result<AuthKey> key_for(Fabric &fabric, const fi_info &info, const Device &devic
                        fabric.settings().default_vni);
 }
 
+bool can_be_pcie(sdk::AtomicKind kind, int op, int datatype) {
+  return kind == sdk::AtomicKind::kFetch && op == FI_SUM && datatype >= FI_INT32 &&
+         datatype <= FI_UINT64;
+}
+
 // What no vector of cxi can be (fi_cxi.7, "Address vectors").
 Result<void> check_vector(const fi_av_attr &attr) {
   if (attr.flags & (FI_EVENT | FI_READ))
@@ -333,22 +338,19 @@ void Domain::on_sent(bool report) {
 
 int Domain::atomic_count(sdk::AtomicKind kind, int op, int datatype, size_t *count) const {
   if (count == nullptr) return -FI_EINVAL;
-  if (!atomic_of(kind, op, datatype)) return -FI_EOPNOTSUPP;
+  if (!atomic_of(kind, op, datatype, false)) return -FI_EOPNOTSUPP;
   *count = 1;
   return 0;
 }
 
-// A PCIe fetch-and-add takes the place of one operation of the NIC.
-std::optional<Amo> Domain::atomic_of(sdk::AtomicKind kind, int op, int datatype) const {
-  auto amo = amo_of(kind, op, datatype);
+// A PCIe fetch-and-add takes the place of one operation of the NIC, which may be its own sum.
+std::optional<Amo> Domain::atomic_of(sdk::AtomicKind kind, int op, int datatype, bool pcie) const {
+  const int remapped = device_->facts().amo_remap_to_pcie_fadd;
+  const auto amo = amo_of(kind, op, datatype);
+  if (!amo) return std::nullopt;
+  if (pcie) return remapped >= 0 && can_be_pcie(kind, op, datatype) ? amo : std::nullopt;
   const bool moves = op == FI_ATOMIC_READ || op == FI_ATOMIC_WRITE;
-  if (amo && !moves && int(amo->op) == device_->facts().amo_remap_to_pcie_fadd) return std::nullopt;
-  return amo;
-}
-
-bool Domain::has_pcie_atomic(sdk::AtomicKind kind, int op, int datatype) const {
-  return device_->facts().amo_remap_to_pcie_fadd >= 0 && kind == sdk::AtomicKind::kFetch &&
-         op == FI_SUM && datatype >= FI_INT32 && datatype <= FI_UINT64;
+  return moves || int(amo->op) != remapped ? amo : std::nullopt;
 }
 
 int Domain::query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,
@@ -361,12 +363,10 @@ int Domain::query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_ato
                     : flags & FI_COMPARE_ATOMIC ? sdk::AtomicKind::kCompare
                                                 : sdk::AtomicKind::kWrite;
   if (flags & FI_TAGGED) return -FI_EOPNOTSUPP;
-  if (flags & FI_CXI_PCIE_AMO && !has_pcie_atomic(kind, sdk::raw(op), sdk::raw(datatype)))
+  if (!atomic_of(kind, sdk::raw(op), sdk::raw(datatype), (flags & FI_CXI_PCIE_AMO) != 0))
     return -FI_EOPNOTSUPP;
-  size_t count = 0;
-  const int rc = atomic_count(kind, sdk::raw(op), sdk::raw(datatype), &count);
-  if (rc == 0) *attr = {.count = count, .size = sdk::datatype_size(sdk::raw(datatype))};
-  return rc;
+  *attr = {.count = 1, .size = sdk::datatype_size(sdk::raw(datatype))};
+  return 0;
 }
 
 }  // namespace weft::cxi

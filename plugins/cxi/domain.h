@@ -81,9 +81,8 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   // Something was posted that leaves at the next progress.
   void on_held_back() { engine().mark_dirty(*this); }
   void poll_device() { device_->poll(); }
-  // fi_atomicvalid and its siblings.
-  std::optional<Amo> atomic_of(sdk::AtomicKind kind, int op, int datatype) const;
-  bool has_pcie_atomic(sdk::AtomicKind kind, int op, int datatype) const;
+  // fi_atomicvalid and its siblings. `pcie`: by the host (FI_CXI_PCIE_AMO).
+  std::optional<Amo> atomic_of(sdk::AtomicKind kind, int op, int datatype, bool pcie) const;
   int atomic_count(sdk::AtomicKind kind, int op, int datatype, size_t *count) const;
 
   // fi_ops_domain

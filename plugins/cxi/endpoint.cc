@@ -281,10 +281,9 @@ ssize_t CxiEndpoint::take_operands(Transmit::Op &op, const sdk::AtomicRequest &r
 }
 
 ssize_t CxiEndpoint::start(const sdk::AtomicRequest &request, const Path &path) {
-  const auto amo = domain_.atomic_of(request.kind, request.op, request.datatype);
   const bool pcie = (request.flags & FI_CXI_PCIE_AMO) != 0;
-  if (!amo || (pcie && !domain_.has_pcie_atomic(request.kind, request.op, request.datatype)))
-    return -FI_EOPNOTSUPP;
+  const auto amo = domain_.atomic_of(request.kind, request.op, request.datatype, pcie);
+  if (!amo) return -FI_EOPNOTSUPP;
   if (request.elements != 1) return -FI_EMSGSIZE;
   const fi_rma_ioc *target = request.rma;
   while (target->count == 0) ++target;
