@@ -342,13 +342,11 @@ int Cq::signal() {
 }
 
 const char *Cq::strerror(int prov_errno, const void *, char *buf, size_t len) {
-  const char *const said = device_ != nullptr ? device_->source->text_of(prov_errno) : nullptr;
-  if (said != nullptr) {
-    if (buf == nullptr || len == 0) return said;
-    snprintf(buf, len, "%s", said);
-    return buf;
-  }
-  return strerror_into(prov_errno, buf, len);
+  const char *const said = device_ != nullptr           ? device_->source->text_of(prov_errno)
+                           : domain_.text_of != nullptr ? domain_.text_of(prov_errno)
+                                                        : nullptr;
+  return said != nullptr ? ops_detail::copy_text(said, buf, len)
+                         : strerror_into(prov_errno, buf, len);
 }
 
 // ---- a queue that several lanes report to ----

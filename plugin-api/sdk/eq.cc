@@ -296,7 +296,9 @@ ssize_t Eq::sread(uint32_t *event, void *buf, size_t len, int timeout, uint64_t 
 }
 
 const char *Eq::strerror(int prov_errno, const void *, char *buf, size_t len) {
-  return strerror_into(prov_errno, buf, len);
+  const char *const said = text_of != nullptr ? text_of(prov_errno) : nullptr;
+  return said != nullptr ? ops_detail::copy_text(said, buf, len)
+                         : strerror_into(prov_errno, buf, len);
 }
 
 int Eq::close() {

@@ -413,7 +413,7 @@ void Receiver::report_error(const Receive &r, const Message &m, size_t received,
                   .tag = m.tag,
                   .olen = err == FI_ETRUNC && m.length > r.length ? size_t(m.length - r.length) : 0,
                   .err = code,
-                  .prov_errno = code,
+                  .prov_errno = m.prov_errno != 0 ? m.prov_errno : code,
                   .err_data = nameless ? sink_->source_address(m) : std::string(),
                   .src_addr = nameless ? sink_->source_key(m) : name(m.source)});
 }

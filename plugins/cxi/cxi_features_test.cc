@@ -2,7 +2,11 @@
 // What fi_cxi(7) promises of objects and calls and no other test shows, over the C API:
 // docs/cxi-features.md says which test is for what.
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "plugins/cxi/test_counted.h"
@@ -77,6 +81,39 @@ TEST(CxiObjects, AVectorRefusesWhatItCannotBe) {
   EXPECT_FALSE(ask([](fi_info &hints) { hints.domain_attr->caps |= FI_SHARED_AV; }));
 }
 
+// fi_cq.3, fi_eq.3: prov_errno is the provider's, and so is its text.
+TEST(CxiObjects, QueuesKnowTheErrorsOfTheNic) {
+  Net net(2, with(FI_RMA));
+  fi_eq_attr attr = Options::eq_attr();
+  Handle<fid_eq> eq;
+  must(fi_eq_open(net[0].fabric, &attr, eq.out(), nullptr));
+  fid_cq *const cq = net[0].tx_cq;
+  constexpr int kNoEntry = 18;  // of the NIC
+  const std::pair<int, const char *> rows[] = {
+      {kNoEntry, "the target has no entry that matches"},
+      {FI_CXI_ERRNO_RED_OP_MISMATCH, "reduction: the members disagree on the operation"},
+      {FI_CXI_ERRNO_JOIN_SERVER_ERR, "join: the fabric manager has refused"},
+      {ENODEV, strerror(ENODEV)},
+      {0, strerror(0)}};
+  for (const auto &[code, text] : rows) {
+    char room[100], little[5];
+    EXPECT_STREQ(fi_cq_strerror(cq, code, nullptr, room, sizeof room), text);
+    EXPECT_STREQ(room, text);
+    EXPECT_STREQ(fi_eq_strerror(eq, code, nullptr, room, sizeof room), text);
+    EXPECT_STREQ(fi_cq_strerror(cq, code, nullptr, nullptr, 0), text);
+    EXPECT_STREQ(fi_eq_strerror(eq, code, nullptr, little, sizeof little),
+                 std::string(text, 4).c_str());
+  }
+  for (int code = FI_CXI_ERRNO_RED_FIRST; code < FI_CXI_ERRNO_RED_LAST; ++code)
+    EXPECT_TRUE(std::string_view(fi_cq_strerror(cq, code, nullptr, nullptr, 0)).starts_with("red"));
+  for (int code = FI_CXI_ERRNO_JOIN_FIRST; code <= FI_CXI_ERRNO_JOIN_FAIL_RDMA; ++code)
+    EXPECT_TRUE(
+        std::string_view(fi_eq_strerror(eq, code, nullptr, nullptr, 0)).starts_with("join"));
+  uint64_t value = 0;
+  net.post([&] { return fi_write(net[0].ep, &value, 8, nullptr, net.at(0, 1), 0, kKey, nullptr); });
+  const Completion failed = net.wait(cq);
+  EXPECT_EQ(failed.err, FI_EIO);
+  EXPECT_EQ(failed.prov_errno, kNoEntry);
 }
 
 // ---- regions ----

@@ -16,6 +16,7 @@
 
 #include "plugins/cxi/amo.h"
 #include "plugins/cxi/endpoint.h"
+#include "plugins/cxi/error_text.h"
 #include "plugins/cxi/fabric.h"
 #include "plugins/cxi/nic_counter.h"
 #include "plugins/cxi/sources.h"
@@ -86,6 +87,7 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
       has_vector_keys_(cxi::has_vector_keys(info, fabric.api_version())) {
   shared().keeps_receives = true;
   shared().deferred = nullptr;  // the NIC does it (deferred_)
+  shared().text_of = text_of_error;
   if (has_vector_keys_) shared().av_keys = &vector_keys_;
   engine().yield_after(kReadsOfATurn);
   regions_.optimized = fabric.settings().optimized_mrs;

@@ -6,6 +6,8 @@
 #include <new>
 #include <utility>
 
+#include "plugins/cxi/error_text.h"
+
 namespace weft::cxi {
 
 Fabric::Fabric(const weft_instance *instance, const Settings &settings,
@@ -32,6 +34,12 @@ Result<fid_fabric *> Fabric::open(const weft_instance *instance, const Settings 
     return tl::unexpected(opened.error());
   }
   return fabric->c();
+}
+
+int Fabric::eq_open(struct fi_eq_attr *attr, struct fid_eq **eq, void *context) {
+  const int rc = FabricOps::eq_open(attr, eq, context);
+  if (rc == 0) sdk::Eq::from(*eq)->text_of = text_of_error;
+  return rc;
 }
 
 int Fabric::close() {

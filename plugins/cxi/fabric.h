@@ -41,6 +41,9 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricO
   Counters &counters() { return *stats_; }
   std::atomic<size_t> children{0};
 
+  // fi_ops_fabric
+  int eq_open(struct fi_eq_attr *attr, struct fid_eq **eq, void *context);
+
   // fi_ops
   int close();
   int ops_open(const char *name, uint64_t flags, void **ops, void *) {

@@ -346,6 +346,12 @@ Inbox::Incoming &Inbox::describe(Slot &slot, const Event &event) {
   return message;
 }
 
+sdk::Message Inbox::message_of(const Incoming &message) {
+  sdk::Message about = message_of(message.sender, message.bits, message.data, message.length);
+  if (message.rc != Rc::kOk) about.prov_errno = uint16_t(message.rc);
+  return about;
+}
+
 sdk::Message Inbox::message_of(const Sender &sender, uint64_t bits, uint64_t data,
                                uint64_t length) {
   const bool has_data = (bits & protocol_.has_data) != 0;
@@ -442,7 +448,7 @@ void Inbox::advance(Incoming &message) {
 
 void Inbox::finish(Incoming &message) {
   if (message.slot != nullptr) return finish_in_slot(message);
-  const sdk::Message about = message_of(message.sender, message.bits, message.data, message.length);
+  const sdk::Message about = message_of(message);
   sdk::Receive &receive = *message.receive;
   const Rc rc = message.rc;
   const size_t received = rc == Rc::kOk ? message.first + message.read : 0;
@@ -466,7 +472,7 @@ void Inbox::finish_in_slot(Incoming &message) {
   }
   const uint64_t read = message.reads_all ? takes - std::min(takes, first) : message.read;
   const size_t received = message.rc == Rc::kOk ? size_t(first + read) : 0;
-  const sdk::Message about = message_of(message.sender, message.bits, message.data, message.length);
+  const sdk::Message about = message_of(message);
   const int err = errno_of(message.rc);
   slot.taken += takes;
   if (message.unlinks) {

@@ -186,6 +186,7 @@ class Inbox final : private sdk::Handler {
   void advance(Incoming &message);
   void finish(Incoming &message);
   void finish_in_slot(Incoming &message);
+  sdk::Message message_of(const Incoming &message);
   sdk::Message message_of(const Sender &sender, uint64_t bits, uint64_t data, uint64_t length);
   void save(Saved &message, uint64_t data, uint64_t length);
   void start_delivery(Saved &message, sdk::Receive &receive);

@@ -105,10 +105,12 @@ void Inbox::start_delivery(Saved &saved, sdk::Receive &receive) {
   const bool copied = sdk::hmem_copy(memory, place.or_null(),
                                      reinterpret_cast<const void *>(saved.start), nullptr, first);
   release(saved.start, saved.first, saved.is_requested);
-  const sdk::Message about = saved.message;
+  sdk::Message about = saved.message;
   if (!saved.is_rendezvous) {
+    const Rc rc = copied ? Rc::kOk : Rc::kNoTranslation;
+    if (!copied) about.prov_errno = uint16_t(rc);
     saved_.give(&saved);
-    return receiver_.complete(receive, about, copied ? first : 0, copied ? 0 : FI_EIO);
+    return receiver_.complete(receive, about, copied ? first : 0, errno_of(rc));
   }
   Incoming &message = *incoming_.take();
   message = {.receive = &receive,

@@ -52,7 +52,7 @@ const char *text_of(Rc rc) {
     case Rc::kAmoLength:
       return "the length of an atomic operation is wrong";
   }
-  return "unknown return code";
+  return nullptr;
 }
 
 }  // namespace weft::cxi

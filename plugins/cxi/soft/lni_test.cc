@@ -68,8 +68,8 @@ TEST(Words, WildcardsOfInitiators) {
 TEST(Words, EachReturnCodeHasAText) {
   for (const int rc :
        {0, 1, 2, 3, 4, 5, 6, 8, 16, 18, 25, 26, 27, 29, 33, 34, 36, 40, 41, 48, 52, 54, 58})
-    EXPECT_STRNE(text_of(Rc(rc)), "unknown return code") << rc;
-  EXPECT_STREQ(text_of(Rc{63}), "unknown return code");
+    EXPECT_NE(text_of(Rc(rc)), nullptr) << rc;
+  EXPECT_EQ(text_of(Rc{63}), nullptr);
 }
 
 }  // namespace

@@ -75,6 +75,8 @@ struct DomainContext {
   AvKeys *av_keys = nullptr;       // FI_AV_AUTH_KEY: its address vectors have keys (av_keys.h)
   bool keeps_descriptors = false;  // its receivers keep those of receives (receiver.h)
   bool keeps_receives = false;     // ReceiverSink::keep() is asked for each receive
+  // What fi_cq_strerror says of a prov_errno; null, or what gives null: the operating system's text.
+  const char *(*text_of)(int prov_errno) = nullptr;
   // What counters start (deferred.h). Null: its device does.
   DeferredQueue *deferred = nullptr;
   std::atomic<size_t> children{0};  // open objects; a domain with some is busy
@@ -215,8 +217,8 @@ class Cq final : public Object<Cq, fid_cq> {
   std::atomic<Engine *> engine_;   // changes with the locks of both held
   DomainContext *home_ = nullptr;  // the lane whose engine it is
   const enum fi_cq_format format_;
-  const bool threshold_;  // FI_CQ_COND_THRESHOLD
-  const size_t size_;     // asked for; the ring may grow beyond it
+  const bool threshold_;        // FI_CQ_COND_THRESHOLD
+  const size_t size_;           // asked for; the ring may grow beyond it
   LazyArray<Completion> ring_;  // of mask_ + 1 entries
   size_t mask_;
   size_t room_;  // entries of the ring; 0 after an overrun, and of an imported queue

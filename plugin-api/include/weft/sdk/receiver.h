@@ -62,6 +62,7 @@ namespace weft::sdk {
 struct Message {
   bool tagged = false;
   bool has_data = false;
+  uint16_t prov_errno = 0;  // what a device says of an error; 0: what it is reported as
   uint32_t source = Matcher::kUnknownSource;
   uint64_t tag = 0;
   uint64_t data = 0;
