@@ -6,11 +6,14 @@
 #include <gtest/gtest.h>
 #include <rdma/fi_errno.h>
 #include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <set>
+#include <string>
 
 #include "plugins/cxi/soft/devices.h"
 #include "plugins/cxi/soft/test_process.h"
@@ -106,6 +109,35 @@ TEST_F(SoftHostTest, WithoutAFolderThereIsNoNic) {
   const auto devices = SoftDevices::make({}).value();
   EXPECT_TRUE(devices->list().empty());
   EXPECT_THAT(devices->problem().error().text, ::testing::HasSubstr("WEFT_RUNTIME_DIR"));
+}
+
+// Whether a NIC is offered where nobody can write to its folder: 1, or 0; 77: nothing can be mounted.
+int offers_read_only(const std::string &place, bool is_there) {
+  const std::string folder = place + "/run";
+  if (::unshare(CLONE_NEWNS) != 0 ||
+      ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      ::mount("tmpfs", place.c_str(), "tmpfs", 0, nullptr) != 0)
+    return 77;
+  if (is_there && ::mkdir(folder.c_str(), 0700) != 0) return 2;
+  if (::mount(nullptr, place.c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr) != 0) return 3;
+  ::setenv("WEFT_RUNTIME_DIR", folder.c_str(), 1);
+  const auto devices = SoftDevices::make({}).value();
+  const auto problem = devices->problem();
+  if (!devices->list().empty() || problem) return 1;
+  return problem.error().text.find("WEFT_RUNTIME_DIR") != std::string::npos ? 0 : 4;
+}
+
+// As /dev/shm is in some containers.
+TEST_F(SoftHostTest, AFolderThatNobodyCanWriteToHasNoNic) {
+  for (const bool is_there : {false, true}) {
+    SCOPED_TRACE(is_there);
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(offers_read_only(folder_.path, is_there));
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "nothing can be mounted here";
+    EXPECT_EQ(status, 0);
+  }
 }
 
 TEST_F(SoftDevicesTest, ANicIsKnownByAnAddressAnInterfaceOrANetwork) {
