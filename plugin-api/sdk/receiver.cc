@@ -40,12 +40,6 @@ bool is_valid(const RecvRequest &q) {
   return true;
 }
 
-// The application's.
-const void *context_of(const Receive &r) {
-  return r.flags & kDeferred ? static_cast<const Deferred *>(r.context)->origin().context
-                             : r.context;
-}
-
 }  // namespace
 
 Receiver::Receiver(ReceiverSink &sink, const ReceiverSettings &settings)
@@ -627,6 +621,11 @@ void Receiver::fail(Receive &r, int err) {
                            .err = err,
                            .prov_errno = err});
   queues_->receives.give(&r);
+}
+
+const void *Receiver::context_of(const Receive &r) {
+  return r.flags & kDeferred ? static_cast<const Deferred *>(r.context)->origin().context
+                             : r.context;
 }
 
 ssize_t Receiver::cancel(const void *context) {

@@ -3,10 +3,12 @@
 
 #include <rdma/fi_cxi_ext.h>
 #include <rdma/fi_errno.h>
+#include <weft/sdk/deferred_request.h>
 #include <weft/sdk/endpoint_number.h>
 #include <weft/sdk/log.h>
 
 #include <algorithm>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -133,15 +135,14 @@ int DeferredWork::start(const Queueing &queueing) {
     }
     case FI_OP_RECV:
     case FI_OP_TRECV: {
-      if (work.threshold != 0) return -FI_EINVAL;
       const bool tagged = sdk::raw(work.op_type) == FI_OP_TRECV;
       CxiEndpoint *const endpoint = find(tagged ? work.op.tagged->ep : work.op.msg->ep);
       if (endpoint == nullptr) return -FI_EINVAL;
-      // The counter of all receives counts it; a receive has no other.
-      if (queueing.completion != nullptr && queueing.completion != endpoint->receiver().cntr)
-        return -FI_ENOSYS;
-      return int(tagged ? endpoint->trecvmsg(&work.op.tagged->msg, work.op.tagged->flags & ~kOwn)
-                        : endpoint->recvmsg(&work.op.msg->msg, work.op.msg->flags & ~kOwn));
+      const uint64_t flags = flags_of(work) & ~kOwn;
+      return post(*endpoint,
+                  tagged ? sdk::recv_request(work.op.tagged->msg, flags)
+                         : sdk::recv_request(work.op.msg->msg, flags),
+                  queueing);
     }
     case FI_OP_CNTR_SET:
     case FI_OP_CNTR_ADD: {
@@ -185,6 +186,29 @@ int DeferredWork::post(Transmit &transmit, Transmit::Op &op) {
   const int rc = post(item);
   if (rc != 0 && op.completion != nullptr) op.completion->users.fetch_sub(1);
   return rc;
+}
+
+// Software posts it at once, and its own counter is told of it: no counter of the NIC starts a
+// receive.
+int DeferredWork::post(CxiEndpoint &endpoint, const sdk::RecvRequest &request,
+                       const Queueing &queueing) {
+  if (queueing.threshold != 0)
+    return refuse({FI_EINVAL, "fi_control: a deferred receive of cxi has a threshold of 0"});
+  // It would end more than once, or at once.
+  if (request.flags & ~uint64_t(FI_COMPLETION | FI_MORE)) return -FI_ENOSYS;
+  if (request.count > 1 || (request.count != 0 && request.iov == nullptr)) return -FI_EINVAL;
+  const sdk::Guard guard(domain_.engine().lock());
+  if (!endpoint.enabled()) return -FI_EOPBADSTATE;
+  if (!endpoint.offers(request.tagged ? FI_TAGGED : FI_MSG, FI_RECV)) return -FI_EOPNOTSUPP;
+  const sdk::Deferred::Origin origin{
+      .trigger = {sdk::Cntr::from(queueing.work->triggering_cntr), queueing.threshold},
+      .work = queueing.work,
+      .completion = queueing.completion,
+      .endpoint = &endpoint,
+      .context = request.context,
+      .report = (request.flags & FI_COMPLETION) != 0};
+  return int(receives_.add(std::make_unique<sdk::DeferredTransfer<CxiEndpoint, sdk::RecvRequest>>(
+      endpoint, request, origin)));
 }
 
 Result<void> DeferredWork::open(Lni &lni, Vni vni) {
@@ -331,6 +355,12 @@ void DeferredWork::abandon(const Transmit &transmit) {
     if (one.op->completion != nullptr) one.op->completion->users.fetch_sub(1);
     return true;
   });
+}
+
+// Receives that are posted are gone with their endpoint, and their counters count errors.
+void DeferredWork::abandon(const sdk::EndpointCore &endpoint) {
+  receives_.forget(endpoint);
+  receives_.abandon(endpoint);
 }
 
 void DeferredWork::forget(const NicCounter &counter) {

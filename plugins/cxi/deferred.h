@@ -11,7 +11,7 @@
 //
 // Operations are made by the endpoints, as those of calls are; only their command waits in the NIC.
 // FI_OP_RECV and FI_OP_TRECV have a threshold of 0 (fi_cxi.7), so they are posted at once; no counter
-// starts a receive.
+// starts a receive. Software counts them (sdk::DeferredQueue).
 //
 // queue(), cancel(work) and flush() take the domain's lock; the other calls are with it held.
 #ifndef WEFT_PLUGINS_CXI_DEFERRED_H
@@ -20,6 +20,7 @@
 #include <rdma/fi_trigger.h>
 #include <weft/sdk/cntr.h>
 #include <weft/sdk/deferred.h>
+#include <weft/sdk/transfer_requests.h>
 
 #include <cstdint>
 #include <list>
@@ -36,7 +37,7 @@ class NicCounter;
 
 class DeferredWork {
  public:
-  explicit DeferredWork(Domain &domain) : domain_(domain) {}
+  DeferredWork(Domain &domain, sdk::DomainContext &context) : domain_(domain), receives_(context) {}
 
   // fi_control: FI_QUEUE_WORK, FI_CANCEL_WORK, FI_FLUSH_WORK. 0, or -FI_E...
   int queue(const fi_deferred_work &work);
@@ -73,6 +74,7 @@ class DeferredWork {
   // Takes back what has not fired; abandon(): what has ends with the endpoint, and nobody is told.
   void forget(const Transmit &transmit);
   void abandon(const Transmit &transmit);
+  void abandon(const sdk::EndpointCore &endpoint);  // its receives
   void forget(const NicCounter &counter);
 
  private:
@@ -100,6 +102,7 @@ class DeferredWork {
   CxiEndpoint *find(fid_ep *endpoint) const;
   int refuse(const Error &error) const;
   int start(const Queueing &queueing);
+  int post(CxiEndpoint &endpoint, const sdk::RecvRequest &request, const Queueing &queueing);
   int post(const Work &work);
   bool is_at_limit(const Work &work) const;
   int command(const Work &work);
@@ -110,6 +113,7 @@ class DeferredWork {
 
   static thread_local const Queueing *queueing_;
   Domain &domain_;
+  sdk::DeferredQueue receives_;
   std::unique_ptr<EventQueue> events_;
   std::map<Vni, std::unique_ptr<TriggerQueue>> queues_;
   std::list<Work> works_;

@@ -128,7 +128,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   Settings settings_;
   const std::shared_ptr<Device> device_;
   std::unique_ptr<Lni> lni_;
-  DeferredWork deferred_{*this};
+  DeferredWork deferred_{*this, shared()};
   weft::cxi::Memory all_;
   AuthKey key_;
   bool has_keys_ = false;  // of its service, in address vectors

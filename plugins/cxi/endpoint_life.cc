@@ -442,6 +442,7 @@ int CxiEndpoint::close() {
     if (enabled()) domain_.engine().remove_poller(*this);
     domain_.remove(*this);
     close_portals();
+    domain_.deferred().abandon(*this);
     release(enabled() ? this : nullptr);
   }
   collectives_.wait_for_manager();

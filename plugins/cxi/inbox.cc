@@ -221,7 +221,8 @@ void Inbox::free_slot(Slot &slot) {
 
 bool Inbox::cancel(const void *context) {
   for (Slot &slot : slots()) {
-    if (slot.receive == nullptr || slot.receive->context != context || slot.unlinked) continue;
+    if (slot.receive == nullptr || slot.unlinked) continue;
+    if (sdk::Receiver::context_of(*slot.receive) != context) continue;
     portal_->unlink(List::kPriority, id_of(slot));
     return true;
   }

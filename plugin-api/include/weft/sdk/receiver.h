@@ -222,6 +222,8 @@ class Receiver : public RxContext {
   // -FI_EOPNOTSUPP: receives are posted to the shared context. An FI_PEEK or FI_DISCARD completes,
   // but does not count in the counter: nothing was received.
   ssize_t post(const RecvRequest &request);
+  // The application's, of a receive that may be deferred work.
+  static const void *context_of(const Receive &receive);
   // fi_cancel: 0, or -FI_ENOENT if no receive with this context is posted (a completion with
   // FI_ECANCELED follows a 0; of a multi-receive buffer when its last message has completed).
   ssize_t cancel(const void *context);
