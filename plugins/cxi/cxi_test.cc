@@ -4,11 +4,14 @@
 #include <rdma/fi_trigger.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -336,9 +339,16 @@ TEST(CxiExtensions, SettingsOfADomain) {
 
 // ---- counters ----
 
+// Without a call of the library.
+bool eventually(const std::function<bool()> &holds) {
+  const auto end = std::chrono::steady_clock::now() + patience();
+  while (!holds() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  return holds();
+}
+
 TEST(CxiExtensions, ACounterIsWrittenBack) {
-  Net net(2, with(FI_RMA | FI_TRIGGER));
-  fid_cntr *const counter = net[0].count(0), *const start = net[0].count(0);
+  Net net(1, with(FI_TRIGGER));
+  fid_cntr *const counter = net[0].count(0);
   fi_cxi_cntr_ops *ops = nullptr;
   must(fi_open_ops(&counter->fid, FI_CXI_COUNTER_OPS, 0, reinterpret_cast<void **>(&ops), nullptr));
   void *other = nullptr;
@@ -357,32 +367,54 @@ TEST(CxiExtensions, ACounterIsWrittenBack) {
   must(fi_cntr_adderr(counter, 2));
   EXPECT_EQ(fi_cxi_cntr_wb_readerr(&word), 2u);
   must(fi_cntr_seterr(counter, 0));
-  // A success is written back where it is asked for.
-  uint64_t window = 0, value = 3;
-  net[1].expose(&window, 8, FI_REMOTE_WRITE, kStandardKey);
-  const iovec from{&value, 8};
-  fi_rma_iov target{0, 8, kStandardKey};
-  fi_op_rma write{};
-  write.ep = net[0].ep;
-  write.flags = FI_CXI_CNTR_WB;
-  write.msg.msg_iov = &from;
-  write.msg.iov_count = 1;
-  write.msg.rma_iov = &target;
-  write.msg.rma_iov_count = 1;
-  write.msg.addr = net.at(0, 1);
-  fi_deferred_work work{};
-  work.threshold = 1;
-  work.triggering_cntr = start;
-  work.completion_cntr = counter;
-  work.op_type = FI_OP_WRITE;
-  work.op.rma = &write;
-  must(fi_control(net[0].domain.fid(), FI_QUEUE_WORK, &work));
-  must(fi_cntr_add(start, 1));
-  EXPECT_TRUE(net.until([&] {
-    net.progress();
-    return word == fi_cxi_gen_cntr_success(6);
-  }));
-  EXPECT_EQ(window, 3u);
+}
+
+// A success is written back where it is asked for, or when somebody reads the counter.
+TEST(CxiExtensions, ACounterIsWrittenBackThoughNobodyPolls) {
+  for (const bool is_own : {true, false}) {
+    SCOPED_TRACE(is_own);  // the counter that starts it
+    Net net(2, with(FI_RMA | FI_TRIGGER));
+    fid_cntr *const counter = net[0].count(0), *const start = is_own ? counter : net[0].count(0);
+    fi_cxi_cntr_ops *ops = nullptr;
+    must(fi_open_ops(&counter->fid, FI_CXI_COUNTER_OPS, 0, reinterpret_cast<void **>(&ops),
+                     nullptr));
+    alignas(8) uint64_t word = 0;
+    must(ops->set_wb_buffer(&counter->fid, &word, 8));
+    uint64_t window = 0, value = 3;
+    net[1].expose(&window, 8, FI_REMOTE_WRITE, kStandardKey);
+    const iovec from{&value, 8};
+    fi_rma_iov target{0, 8, kStandardKey};
+    fi_op_rma write{};
+    write.ep = net[0].ep;
+    write.msg.msg_iov = &from;
+    write.msg.iov_count = 1;
+    write.msg.rma_iov = &target;
+    write.msg.rma_iov_count = 1;
+    write.msg.addr = net.at(0, 1);
+    fi_deferred_work work{};
+    work.triggering_cntr = start;
+    work.completion_cntr = counter;
+    work.op_type = FI_OP_WRITE;
+    work.op.rma = &write;
+    must(fi_cntr_set(counter, 5));
+    write.flags = FI_CXI_CNTR_WB;
+    work.threshold = is_own ? 6 : 1;
+    must(fi_control(net[0].domain.fid(), FI_QUEUE_WORK, &work));
+    must(fi_cntr_add(start, 1));
+    const uint64_t reached = is_own ? 7 : 6;
+    const auto written = [&] { return __atomic_load_n(&word, __ATOMIC_ACQUIRE); };
+    EXPECT_TRUE(eventually([&] { return written() == fi_cxi_gen_cntr_success(reached); }))
+        << fi_cxi_cntr_wb_read(&word);
+    EXPECT_EQ(window, 3u);
+    // Another one without that flag: whoever reads the counter has it written, too.
+    write.flags = 0;
+    fi_deferred_work second = work;
+    second.threshold = 0;
+    must(fi_control(net[0].domain.fid(), FI_QUEUE_WORK, &second));
+    EXPECT_TRUE(net.until([&] { return fi_cntr_read(counter) == reached + 1; }));
+    EXPECT_EQ(written(), fi_cxi_gen_cntr_success(reached + 1));
+    must(ops->set_wb_buffer(&counter->fid, nullptr, 0));
+  }
 }
 
 // ---- regions and flags ----

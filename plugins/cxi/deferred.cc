@@ -179,6 +179,7 @@ int DeferredWork::post(Transmit &transmit, Transmit::Op &op) {
   if (op.is_work) {
     op.completion = queueing.completion;
     op.writes_back = (flags_of(*queueing.work) & FI_CXI_CNTR_WB) != 0;
+    op.transfer.writes_back = op.writes_back;
     if (op.completion != nullptr) op.completion->users.fetch_add(1);
   }
   transmit.count_in_nic(op, op.is_work ? op.completion : transmit.counter_of(op));

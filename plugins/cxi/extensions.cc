@@ -89,7 +89,7 @@ int set_wb_buffer(struct fid *fid, void *buffer, size_t length) {
   NicCounter *const counter = counter_of(fid);
   if (counter == nullptr || (buffer != nullptr && length < sizeof(uint64_t))) return -FI_EINVAL;
   if (reinterpret_cast<uintptr_t>(buffer) % sizeof(uint64_t) != 0) return -FI_EINVAL;
-  counter->counter().write_back_to(static_cast<uint64_t *>(buffer));
+  counter->write_back_to(static_cast<uint64_t *>(buffer));
   return 0;
 }
 

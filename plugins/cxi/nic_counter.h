@@ -15,6 +15,7 @@
 #include <weft/sdk/cntr_source.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <optional>
 
@@ -31,6 +32,10 @@ class NicCounter final : public sdk::CntrStore {
   ~NicCounter() override;
 
   Counter &counter() { return *counter_; }
+  void write_back_to(uint64_t *word) {
+    counter_->write_back_to(word);
+    writes_back_ = word != nullptr;
+  }
   // The commands that have not fired are gone: those with a higher threshold than what it returns.
   uint64_t take_back_commands();
 
@@ -43,7 +48,11 @@ class NicCounter final : public sdk::CntrStore {
     beyond_ = errors - in_nic;
     counter_->set(std::nullopt, in_nic);
   }
-  void count(uint64_t amount) override { counter_->add(amount); }
+  // What software counts is written back at once: nobody asks the NIC for it.
+  void count(uint64_t amount) override {
+    counter_->add(amount);
+    if (writes_back_) counter_->request_write_back();
+  }
   void count_error() override { counter_->add_failure(1); }
   int open_ops(const char *name, uint64_t, void **ops) override {
     return open_counter_ops(name, ops);
@@ -57,6 +66,7 @@ class NicCounter final : public sdk::CntrStore {
 
   Domain &domain_;
   std::unique_ptr<Counter> counter_;
+  std::atomic<bool> writes_back_{false};
   uint64_t beyond_ = 0;  // what an application has set above that
 };
 

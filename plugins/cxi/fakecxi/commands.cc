@@ -272,7 +272,8 @@ bool FakeCommandQueue::on_trigger(const uint8_t *command, CounterOp op) {
   if (triggers == nullptr || trigger.counter == nullptr) return true;
   switch (op) {
     case CounterOp::kTriggerSet:
-      trigger.kind = Trigger::Kind::kSet;
+      trigger.kind =
+          get(command, C::sets_success) != 0 ? Trigger::Kind::kSet : Trigger::Kind::kWriteBack;
       trigger.target = lni->counters.at(unsigned(get(command, C::ct)));
       break;
     case CounterOp::kTriggerAdd:

@@ -140,14 +140,34 @@ bool LibcxiTriggerQueue::take_one() {
   return true;
 }
 
+// What the NIC counts it writes back by a command of its own, behind the transfer: at the count that
+// the transfer makes of the counter.
 int LibcxiTriggerQueue::post(const Trigger &trigger) {
+  const Transfer &t = trigger.transfer;
+  if (trigger.kind != Trigger::Kind::kTransfer || !t.writes_back || t.counter == nullptr) {
+    const std::lock_guard guard(mutex_);
+    return add(trigger, 1);
+  }
+  const bool is_own = t.counter == trigger.counter;
+  const uint64_t now = is_own ? trigger.threshold : t.counter->success() + t.counter->failure();
+  Trigger writes;
+  writes.kind = Trigger::Kind::kWriteBack;
+  writes.counter = writes.target = t.counter;
+  writes.threshold = now + 1;
   const std::lock_guard guard(mutex_);
+  const int rc = add(trigger, 2);
+  return rc != 0 ? rc : add(writes, 0);
+}
+
+// `places`: to take for it and what follows it.
+int LibcxiTriggerQueue::add(const Trigger &trigger, unsigned places) {
   TransferNames names;
   const bool transfers = trigger.kind == Trigger::Kind::kTransfer;
   if (transfers)
     if (const int rc = names_of(lni_, trigger.transfer, names); rc != 0) return rc;
   // Full: it stands still, since others have taken what was left.
-  if (!queue_->ring().has_room() || !take_one()) return -FI_ENOSPC;
+  for (unsigned i = 0; i != places; ++i)
+    if (!queue_->ring().has_room() || !take_one()) return -FI_ENOSPC;
   using C = CounterCommand;
   uint8_t *const command = queue_->ring().add(transfers ? CommandSize::k128 : CommandSize::k64);
   put(command, C::kind, uint64_t(CommandKind::kCounter));
@@ -169,6 +189,10 @@ int LibcxiTriggerQueue::post(const Trigger &trigger) {
       put(command, C::ct, LibcxiCounter::number_of(trigger.target));
       put(command, C::sets_success, 1);
       put(command, C::success, trigger.value);
+      break;
+    case Trigger::Kind::kWriteBack:  // a counter that is set is written back: here nothing is set
+      put(command, C::op, uint64_t(CounterOp::kTriggerSet));
+      put(command, C::ct, LibcxiCounter::number_of(trigger.target));
       break;
     case Trigger::Kind::kEvent:
       put(command, C::op, uint64_t(CounterOp::kTriggerEvent));

@@ -50,6 +50,7 @@ class LibcxiTriggerQueue final : public TriggerQueue {
  private:
   explicit LibcxiTriggerQueue(LibcxiLni &lni) : lni_(lni) {}
   bool take_one();
+  int add(const Trigger &trigger, unsigned places);
 
   LibcxiLni &lni_;
   mutable std::mutex mutex_;

@@ -70,6 +70,7 @@ struct Transfer {
   // The acknowledgement or reply adds 1 to the counter, or the bytes.
   Counter *counter = nullptr;
   bool counts_bytes = false;
+  bool writes_back = false;     // and the NIC writes it back (Counter::write_back_to)
   bool counts_failures = true;  // DeviceFacts::counts_successes_alone
   EventQueue *eq = nullptr;     // of the acknowledgement or reply; null: none
   uint64_t user_ptr = 0;

@@ -68,7 +68,7 @@ class Counter {
   static constexpr uint64_t kWritten = uint64_t{1} << 63;
 
   virtual ~Counter() = default;
-  // As the NIC has it now.
+  // As the NIC has it now. Reading it writes it back, too.
   virtual uint64_t success() const = 0;
   virtual uint64_t failure() const = 0;
   virtual void add(uint64_t success) = 0;
@@ -133,12 +133,12 @@ class TransmitQueue {
 
 // A command that a counter fires, once, when success + failure reach the threshold.
 struct Trigger {
-  enum class Kind : uint8_t { kTransfer, kSet, kAdd, kEvent };
+  enum class Kind : uint8_t { kTransfer, kSet, kAdd, kWriteBack, kEvent };
   Counter *counter = nullptr;
   uint64_t threshold = 0;
   Kind kind = Kind::kTransfer;
   Transfer transfer;          // kTransfer; its bytes must not be inline
-  Counter *target = nullptr;  // kSet, kAdd
+  Counter *target = nullptr;  // kSet, kAdd, kWriteBack
   uint64_t value = 0;         // of success
   EventQueue *eq = nullptr;   // kEvent
 };

@@ -22,15 +22,15 @@ SoftCounter::~SoftCounter() {
   engine_.forget(*this);
 }
 
-void SoftCounter::count(bool success, uint64_t amount) {
+void SoftCounter::count(bool success, uint64_t amount, bool writes_back) {
   if (success) {
     const uint64_t now = success_.load(std::memory_order_relaxed) + amount;
     success_.store(now & kMaxSuccess, std::memory_order_release);
   } else {
     const uint64_t now = failure_.load(std::memory_order_relaxed) + amount;
     failure_.store(std::min(now, kMaxFailure), std::memory_order_release);
-    write_back();
   }
+  if (writes_back || !success) write_back();
   if (!waiting_.empty() && is_reached(waiting_.begin()->first)) engine_.fired(*this);
 }
 
@@ -84,11 +84,20 @@ void SoftCounter::forget(const Counter &counter) {
   });
 }
 
-void SoftCounter::write_back() {
-  if (word_ == nullptr) return;
-  const uint64_t word = success_.load(std::memory_order_relaxed) |
-                        failure_.load(std::memory_order_relaxed) << 48 | kWritten;
-  __atomic_store_n(word_, word, __ATOMIC_RELEASE);  // the process reads it meanwhile
+uint64_t SoftCounter::read(const std::atomic<uint64_t> &part) const {
+  if (word_.load(std::memory_order_acquire) != nullptr) {
+    const EngineGuard guard(engine_.lock);
+    write_back();
+  }
+  return part.load(std::memory_order_acquire);
+}
+
+void SoftCounter::write_back() const {
+  uint64_t *const word = word_.load(std::memory_order_relaxed);
+  if (word == nullptr) return;
+  const uint64_t now = success_.load(std::memory_order_relaxed) |
+                       failure_.load(std::memory_order_relaxed) << 48 | kWritten;
+  __atomic_store_n(word, now, __ATOMIC_RELEASE);  // the process reads it meanwhile
 }
 
 void SoftCounter::add(uint64_t success) {
@@ -111,7 +120,7 @@ void SoftCounter::set(std::optional<uint64_t> success, std::optional<uint64_t> f
 
 void SoftCounter::write_back_to(uint64_t *word) {
   const EngineGuard guard(engine_.lock);
-  word_ = word;
+  word_.store(word, std::memory_order_release);
 }
 
 void SoftCounter::request_write_back() {

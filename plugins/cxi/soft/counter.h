@@ -28,7 +28,8 @@ class SoftCounter final : public Counter {
   ~SoftCounter() override;
 
   // ---- with the engine's lock held ----
-  void count(bool success, uint64_t amount);
+  void count(bool success, uint64_t amount, bool writes_back = false);
+  void write_back() const;
   void store(std::optional<uint64_t> success, std::optional<uint64_t> failure);
   void wait(SoftTriggerQueue &queue, const Trigger &trigger);
   void forget(const SoftTriggerQueue &queue);
@@ -38,8 +39,8 @@ class SoftCounter final : public Counter {
   void fire();  // those whose threshold is reached, the lowest first
 
   // ---- Counter ----
-  uint64_t success() const override { return success_.load(std::memory_order_acquire); }
-  uint64_t failure() const override { return failure_.load(std::memory_order_acquire); }
+  uint64_t success() const override { return read(success_); }
+  uint64_t failure() const override { return read(failure_); }
   void add(uint64_t success) override;
   void add_failure(uint64_t failure) override;
   void set(std::optional<uint64_t> success, std::optional<uint64_t> failure) override;
@@ -54,7 +55,7 @@ class SoftCounter final : public Counter {
   };
   template <class IsLost>
   void drop_if(IsLost is_lost);
-  void write_back();
+  uint64_t read(const std::atomic<uint64_t> &part) const;
   bool is_reached(uint64_t threshold) const {
     return success_.load(std::memory_order_relaxed) + failure_.load(std::memory_order_relaxed) >=
            threshold;
@@ -63,7 +64,7 @@ class SoftCounter final : public Counter {
   Engine &engine_;
   SoftLni &lni_;
   std::atomic<uint64_t> success_{0}, failure_{0};
-  uint64_t *word_ = nullptr;
+  std::atomic<uint64_t *> word_{nullptr};
   std::multimap<uint64_t, Waiting> waiting_;  // by threshold
   bool queued_ = false;                       // Engine::fired()
 

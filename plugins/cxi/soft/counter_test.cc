@@ -92,9 +92,22 @@ TEST(Counter, WritesBackOnFailureWhenSetAndByRequest) {
   EXPECT_EQ(word, Counter::kWritten | uint64_t{2} << 48 | 6);
   c.counter->set(9, 0);
   EXPECT_EQ(word, Counter::kWritten | 9);
+  c.counter->add(1);
+  EXPECT_EQ(word, Counter::kWritten | 9);
+  EXPECT_EQ(c.counter->success(), 10u);
+  EXPECT_EQ(word, Counter::kWritten | 10) << "it was read";
+  const Trigger trigger{.counter = c.counter.get(),
+                        .threshold = 12,
+                        .kind = Trigger::Kind::kWriteBack,
+                        .target = c.counter.get()};
+  ASSERT_EQ(c.triggers->post(trigger), 0);
+  c.counter->add(1);
+  EXPECT_EQ(word, Counter::kWritten | 10);
+  c.counter->add(1);
+  EXPECT_EQ(word, Counter::kWritten | 12);
   c.counter->write_back_to(nullptr);
   c.counter->set(1, 0);
-  EXPECT_EQ(word, Counter::kWritten | 9);
+  EXPECT_EQ(word, Counter::kWritten | 12);
 }
 
 TEST(Counter, FiresEachCommandOnceTheLowestFirst) {

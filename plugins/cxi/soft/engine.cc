@@ -247,7 +247,7 @@ void Engine::finish(Operation &operation, const Reply &reply) {
   }
   if (auto *const counter = static_cast<SoftCounter *>(t.counter);
       counter != nullptr && (rc == Rc::kOk || t.counts_failures))
-    counter->count(rc == Rc::kOk, rc == Rc::kOk && t.counts_bytes ? mlength : 1);
+    counter->count(rc == Rc::kOk, rc == Rc::kOk && t.counts_bytes ? mlength : 1, t.writes_back);
   if (t.eq != nullptr && (!t.success_disable || rc != Rc::kOk)) {
     static_cast<EventRing *>(t.eq)->post(
         {.type = brings_bytes(t.op) ? EventType::kReply : EventType::kAck,

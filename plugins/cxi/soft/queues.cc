@@ -104,6 +104,8 @@ void SoftTriggerQueue::fire(const Trigger &trigger) {
       return target->store(trigger.value, std::nullopt);
     case Trigger::Kind::kAdd:
       return target->count(true, trigger.value);
+    case Trigger::Kind::kWriteBack:
+      return target->write_back();
     case Trigger::Kind::kEvent:
       static_cast<EventRing *>(trigger.eq)
           ->post({.type = EventType::kTriggered,
