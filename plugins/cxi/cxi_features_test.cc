@@ -42,6 +42,63 @@ TEST(CxiObjects, EachCapabilityIsGranted) {
   }
 }
 
+// What MPICH's ofi netmod (ofi_capability_sets.h) and GASNet's ofi-conduit (its README) need of a
+// provider, beside the modes of regions that cxi has (fi_cxi.7).
+TEST(CxiObjects, MpichAndGasnetAreAnswered) {
+  constexpr uint64_t kAccesses = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+  constexpr uint64_t kMessages = FI_MSG | FI_MULTI_RECV | FI_SEND | FI_RECV;
+  constexpr uint64_t kAtomicOrder =
+      FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
+  constexpr int kClientKeys = FI_MR_ENDPOINT | FI_MR_ALLOCATED;
+  constexpr int kProviderKeys = kClientKeys | FI_MR_PROV_KEY;
+  const struct {
+    const char *who;
+    uint64_t caps, mode;
+    int mr_mode;
+    enum fi_threading threading;
+    uint64_t order, op_flags;
+  } rows[] = {
+      {"MPICH", FI_TAGGED | FI_RMA | FI_ATOMIC | kMessages | kAccesses, FI_CONTEXT | FI_ASYNC_IOV,
+       kProviderKeys | FI_MR_VIRT_ADDR, FI_THREAD_DOMAIN, FI_ORDER_SAS | kAtomicOrder,
+       FI_DELIVERY_COMPLETE},
+      {"MPICH with its own keys", FI_TAGGED | FI_RMA | FI_ATOMIC | kMessages | kAccesses,
+       FI_CONTEXT, kClientKeys, FI_THREAD_DOMAIN, FI_ORDER_SAS | kAtomicOrder,
+       FI_DELIVERY_COMPLETE},
+      {"MPICH without RMA", FI_TAGGED | FI_RMA | FI_READ | FI_REMOTE_READ | kMessages,
+       FI_CONTEXT | FI_CONTEXT2, kProviderKeys | FI_MR_VIRT_ADDR, FI_THREAD_SAFE, FI_ORDER_SAS, 0},
+      {"GASNet", FI_RMA | FI_MSG | FI_MULTI_RECV, FI_CONTEXT, kProviderKeys | FI_MR_VIRT_ADDR,
+       FI_THREAD_SAFE, 0, FI_DELIVERY_COMPLETE},
+      {"GASNet with one thread", FI_RMA | FI_MSG | FI_MULTI_RECV, 0, kClientKeys, FI_THREAD_DOMAIN,
+       0, FI_DELIVERY_COMPLETE}};
+  for (const auto &row : rows) {
+    for (const uint32_t minor : {5u, 9u, 13u, FI_MINOR(kApi)}) {
+      const uint32_t api = FI_VERSION(1, minor);
+      SCOPED_TRACE(row.who + (" with 1." + std::to_string(minor)));
+      Options options;
+      options.api = api;
+      const Info hints = make_hints(options);
+      hints->caps = row.caps;
+      hints->mode = row.mode;
+      hints->domain_attr->mr_mode = row.mr_mode;
+      hints->domain_attr->threading = row.threading;
+      hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
+      hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+      hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+      hints->domain_attr->av_type = FI_AV_TABLE;
+      hints->domain_attr->cq_data_size = 4;
+      hints->tx_attr->msg_order = hints->rx_attr->msg_order = row.order;
+      hints->tx_attr->op_flags = row.op_flags;
+      Info found;
+      ASSERT_EQ(try_info(found, nullptr, nullptr, 0, hints.get(), api), 0);
+      EXPECT_EQ(row.caps & ~found->caps, 0u);
+      EXPECT_EQ(found->domain_attr->mr_mode & ~row.mr_mode, 0);
+      EXPECT_EQ(row.order & ~found->tx_attr->msg_order, 0u);
+      EXPECT_EQ(found->tx_attr->op_flags, row.op_flags);
+      EXPECT_GE(found->domain_attr->cq_data_size, 4u);
+    }
+  }
+}
+
 TEST(CxiObjects, WhatIsOfAnySizeIsOrdered) {
   const Info info = ask();
   ASSERT_TRUE(info);
