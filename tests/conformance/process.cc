@@ -122,6 +122,13 @@ void Child::kill() {
   wait();
 }
 
+void Child::stop() {
+  int status = 0;
+  ASSERT_EQ(::kill(pid_, SIGSTOP), 0);
+  ASSERT_EQ(::waitpid(pid_, &status, WUNTRACED), pid_);
+  ASSERT_TRUE(WIFSTOPPED(status)) << "the child process: " << describe_status(status);
+}
+
 void Child::join() {
   const int status = wait();
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)

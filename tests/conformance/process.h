@@ -38,6 +38,7 @@ class Child {
   ~Child();
   int socket() const { return socket_; }
   void kill();
+  void stop();  // SIGSTOP: when this returns, none of its threads runs
   void join();  // waits for its end, which must be a good one
 
  private:

@@ -2,7 +2,6 @@
 // The life of a reliable datagram endpoint and what belongs to it (fi_endpoint.3, fi_domain.3,
 // fi_av.3, fi_cq.3): the order of open, bind, enable, use and close, and the errno of a wrong one.
 #include <netinet/in.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <cstring>
@@ -387,7 +386,6 @@ void be_the_victim(int parent) {
   Node node(against_a_victim());
   fid_mr *const region =
       node.expose(memory.data(), memory.size(), FI_REMOTE_READ | FI_REMOTE_WRITE, kVictimKey);
-  tell(parent, uint64_t(::getpid()));
   tell_text(parent, node.name());
   tell(parent, node.base_of(memory.data()));
   tell(parent, fi_mr_key(region));
@@ -398,7 +396,6 @@ struct Survivor : Driver {
   explicit Survivor(Child &child)
       : buffer(kVictimSizes[2]),
         node(against_a_victim()),
-        pid(pid_t(hear(child.socket()))),
         to(node.insert(hear_text(child.socket()))),
         base(hear(child.socket())),
         key(hear(child.socket())) {
@@ -436,7 +433,6 @@ struct Survivor : Driver {
 
   std::vector<uint8_t> buffer;
   Node node;
-  const pid_t pid;
   const fi_addr_t to;
   const uint64_t base, key;
 };
@@ -456,7 +452,7 @@ TEST(RdmLife, OperationsTowardAKilledPeerEnd) {
     survivor.expect_failures(survivor.start_all());
   }
   Survivor survivor(second);
-  ASSERT_EQ(::kill(survivor.pid, SIGSTOP), 0);
+  second.stop();
   const size_t under_way = survivor.start_all();
   second.kill();
   survivor.expect_failures(under_way);
