@@ -10,6 +10,8 @@
 
 #include <rdma/fi_errno.h>
 
+#include "tools/finish_output.h"
+
 namespace {
 
 void print_usage(FILE *to) {
@@ -63,5 +65,5 @@ int main(int argc, char **argv) {
       status = EXIT_FAILURE;
     }
   }
-  return status;
+  return weft::finish_output("fi_strerror", status);
 }

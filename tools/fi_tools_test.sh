@@ -94,6 +94,8 @@ PY
     fail "fi_strerror: 0x16 '$hex', 026 '$octal', -22 '$negative'"
   fi
   expect 1 "'abc' is not an error number" "fi_strerror: not a number" ours fi_strerror abc
+  # shellcheck disable=SC2016
+  expect 2 "fi_strerror: the output is not complete: No space left" "fi_strerror: a full disk" bash -c '"$@" >/dev/full' bash "$bin/fi_strerror" 1
   expect 1 "is not an error number" "fi_strerror: too large" ours fi_strerror 99999999999999999999
   expect 1 "Usage" "fi_strerror: no argument" ours fi_strerror
   expect 0 "Usage" "fi_strerror: help" ours fi_strerror --help

@@ -4,12 +4,14 @@
 // scripts.
 #include "tools/fi_info/lists.h"
 #include "tools/fi_info/options.h"
+#include "tools/finish_output.h"
 
 int main(int argc, char **argv) {
   using namespace weft::info;
   Options options;
   if (const std::optional<int> status = parse_command_line(argc, argv, options)) return *status;
-  if (options.env) return list_environment(options);
-  if (options.list) return list_providers(options);
-  return list_interfaces(options);
+  const int status = options.env    ? list_environment(options)
+                     : options.list ? list_providers(options)
+                                    : list_interfaces(options);
+  return weft::finish_output("fi_info", status);
 }

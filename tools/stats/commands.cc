@@ -192,7 +192,7 @@ void add_stats(CLI::App &app, Action &action) {
   auto options = std::make_shared<StatsOptions>();
   CLI::App *command = app.add_subcommand(
       "stats", "Prints what plugins and the hook profile have counted in running processes.");
-  command->add_option("PID", options->pid, "only this process")->check(CLI::PositiveNumber);
+  command->add_option("PID", options->pid, "only this process")->check(CLI::Range(1, INT_MAX));
   command->add_flag("--all", options->all, "counters of plugins that are 0, too");
   command->add_flag("--json", options->json, "everything, with the histograms, as JSON");
   command->callback([&action, options] { action = [options] { return stats_command(*options); }; });
@@ -201,7 +201,7 @@ void add_stats(CLI::App &app, Action &action) {
 void add_top(CLI::App &app, Action &action) {
   auto options = std::make_shared<TopOptions>();
   CLI::App *command = app.add_subcommand("top", "Shows live what running processes count.");
-  command->add_option("PID", options->pid, "only this process")->check(CLI::PositiveNumber);
+  command->add_option("PID", options->pid, "only this process")->check(CLI::Range(1, INT_MAX));
   command->add_flag("--once", options->once, "print the totals once, and end");
   command->add_option("--interval", options->interval, "seconds between two looks [1]")
       ->check(CLI::Range(0.01, 3600.0));

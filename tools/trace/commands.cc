@@ -412,14 +412,14 @@ void add_trace(CLI::App &app, Action &action) {
     sub->add_option("PID", options->pids, "The process; `weft hook ls` lists them")
         ->required()
         ->expected(1)
-        ->check(CLI::PositiveNumber);
+        ->check(CLI::Range(1, INT_MAX));
   };
 
   CLI::App *sub =
       subcommand("record", "Runs a command, or watches processes, and saves a trace", record);
   sub->add_option("-o,--output", options->output, "The saved trace; without, weft-PID.trace");
   sub->add_option("-p,--pid", options->pids, "A process that runs; may be repeated")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, INT_MAX))
       ->allow_extra_args(false);
   sub->add_option_function<double>(
          "--for",

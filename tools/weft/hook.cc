@@ -105,7 +105,7 @@ void add_hook(CLI::App &app, Action &action) {
   const auto place = [&](CLI::App *sub) {
     sub->add_option("PID", options->pid, "The process; `weft hook ls` lists them")
         ->required()
-        ->check(CLI::PositiveNumber);
+        ->check(CLI::Range(1, INT_MAX));
     sub->add_option("HOOK", options->hook, "The hook: trace, profile, fault or a vendor's")
         ->required();
     sub->add_option(
@@ -118,7 +118,7 @@ void add_hook(CLI::App &app, Action &action) {
 
   CLI::App *ls = command->add_subcommand(
       "ls", "The processes that listen, or the objects of one and the hooks on them");
-  ls->add_option("PID", options->pid, "The process")->check(CLI::PositiveNumber);
+  ls->add_option("PID", options->pid, "The process")->check(CLI::Range(1, INT_MAX));
   common(ls, [](const HookOptions &given) {
     return given.pid != 0 ? list_objects(given) : list_processes(given);
   });

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/finish_output.h"
 #include "tools/stats/commands.h"
 #include "tools/trace/commands.h"
 #include "tools/weft/command.h"
@@ -118,7 +119,7 @@ int run(int argc, char **argv) {
   const std::string name = full_name(typed(app));
   const auto run_action = [&] {
     const Result<int> status = action();
-    if (status) return *status;
+    if (status) return finish_output(name.c_str(), *status);
     absl::FPrintF(stderr, "%s: %s\n", name, status.error().text);
     return kExitUsage;
   };

@@ -413,6 +413,14 @@ run 0 "terminal" env TERM=xterm python3 -c 'import pty, sys; sys.exit(pty.spawn(
   if grep -q $'\033\[1m' "$work/out"; then pass "terminal"; else fail "terminal: nothing is emphasized"; fi
 }
 
+# An answer that cannot be written whole is none.
+for command in "info --json" why explain "config show" doctor "plugin list" "hook ls" stats; do
+  # shellcheck disable=SC2086
+  says 2 "weft $(grep -o "^[a-z ]*[a-z]" <<<"$command"): the output is not complete: No space left" "'$command' into a full disk" \
+    bash -c 'exec "$@" >/dev/full' bash "$bin/weft" $command
+done
+says 2 "PID: Value -5 not in range" "a PID below 1" weft hook ls -- -5
+
 # A libfabric that is not weft is reported.
 stock=$(ldconfig -p | awk '$1 == "libfabric.so.1" { print $NF; exit }')
 if [ -n "$stock" ]; then
