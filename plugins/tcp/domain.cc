@@ -19,6 +19,21 @@
 #include "plugins/tcp/unconnected_endpoint.h"
 
 namespace weft::tcp {
+namespace {
+
+sdk::SockAddr source_of(const fi_info &info) {
+  const int family = sdk::family_of(info.addr_format) == AF_INET6 ? AF_INET6 : AF_INET;
+  if (info.src_addr != nullptr) {
+    auto source = sdk::read_sock_address(info.addr_format, info.src_addr, info.src_addrlen);
+    if (source) {
+      source->set_port(0);
+      return *source;
+    }
+  }
+  return sdk::SockAddr::any(family);
+}
+
+}  // namespace
 
 Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_info &info,
                void *context)
@@ -27,6 +42,7 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
       fabric_(fabric),
       addr_format_(info.addr_format),
       is_unconnected_(info.ep_attr != nullptr && sdk::type_of(*info.ep_attr) == FI_EP_RDM),
+      source_(source_of(info)),
       name_(info.domain_attr->name != nullptr ? info.domain_attr->name : ""),
       staging_(std::make_unique_for_overwrite<uint8_t[]>(kStagingSize)) {
   engine().lock().count_waits(fabric.counters().locks_contended);
@@ -90,7 +106,8 @@ Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context
 int Domain::endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context) {
   if (info == nullptr || ep == nullptr || info->ep_attr == nullptr) return -FI_EINVAL;
   if (flags != 0) return -FI_EBADFLAGS;
-  if (sdk::type_of(*info->ep_attr) == FI_EP_RDM)
+  const int type = sdk::type_of(*info->ep_attr);
+  if (type == FI_EP_RDM || (type == FI_EP_UNSPEC && is_unconnected_))
     return sdk::finish(instance(), FI_LOG_EP_CTRL, UnconnectedEndpoint::open(*this, *info, context),
                        ep);
   if (!engine().lock().needed()) {

@@ -21,6 +21,7 @@
 #include <weft/sdk/hmem.h>
 #include <weft/sdk/hmem_pipe.h>
 #include <weft/sdk/scalable.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <memory>
 #include <string>
@@ -62,6 +63,9 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   std::vector<UnconnectedEndpoint *> &unconnected() { return unconnected_; }           // the same
   std::vector<SharedReceiveContext *> &shared_receives() { return shared_receives_; }  // the same
 
+  // The address of an endpoint whose info names none, without a port.
+  const sdk::SockAddr &source() const { return source_; }
+
   // fi_ops_domain
   int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context);
   int endpoint2(struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context);
@@ -80,6 +84,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   Fabric &fabric_;
   const uint32_t addr_format_;
   const bool is_unconnected_;  // opened for FI_EP_RDM
+  const sdk::SockAddr source_;
   const std::string name_;
   Keys keys_;
   uint8_t dscp_ = 0;

@@ -68,8 +68,7 @@ Result<UnconnectedEndpoint *> UnconnectedEndpoint::open(Domain &domain, const fi
                       info.rx_attr != nullptr ? info.rx_attr->size : 0})
     if (size > kMaxQueueSize)
       return fail(FI_EINVAL, "fi_endpoint: a queue of %zu: at most %zu", size, kMaxQueueSize);
-  sdk::SockAddr local =
-      sdk::SockAddr::any(sdk::family_of(info.addr_format) == AF_INET6 ? AF_INET6 : AF_INET);
+  sdk::SockAddr local = domain.source();
   if (info.src_addr != nullptr) {
     WEFT_TRY(local, sdk::read_sock_address(info.addr_format, info.src_addr, info.src_addrlen));
   }

@@ -4,7 +4,9 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "tests/conformance/rdm_harness.h"
 #include "tests/conformance/signals.h"
@@ -256,6 +258,28 @@ TEST(RdmLife, TheNameIsTheAddressThatPeersInsert) {
 
 // fi_endpoint.3: a name is the endpoint's from fi_setname on, and fi_getname tells it before
 // fi_enable.
+TEST(RdmLife, WhatTheInfoLeavesOutIsOfItsDomain) {
+  covers("names");
+  Parts p;
+  const Info bare(fi_dupinfo(p.info.get()));
+  bare->ep_attr->type = FI_EP_UNSPEC;
+  free(std::exchange(bare->src_addr, nullptr));
+  bare->src_addrlen = 0;
+  Handle<fid_ep> ep;
+  must(fi_endpoint(p.domain, bare.get(), ep.out(), nullptr));
+  must(fi_ep_bind(ep, p.av.fid(), 0));
+  must(fi_ep_bind(ep, p.cq.fid(), FI_TRANSMIT | FI_RECV));
+  must(fi_enable(ep));
+  const std::string name =
+      address_of([&](void *buffer, size_t *size) { return fi_getname(ep.fid(), buffer, size); });
+  const char *text = name.c_str();
+  const bool is_text = p.info->addr_format == FI_ADDR_STR;
+  fi_addr_t self = FI_ADDR_NOTAVAIL;
+  EXPECT_EQ(
+      fi_av_insert(p.av, is_text ? static_cast<const void *>(&text) : text, 1, &self, 0, nullptr),
+      1);
+}
+
 TEST(RdmLife, AnEndpointHasItsNameBeforeItIsEnabled) {
   covers("names");
   NEEDS_IPV4_ADDRESSES();
