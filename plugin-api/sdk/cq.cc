@@ -279,10 +279,13 @@ ssize_t Cq::readerr(struct fi_cq_err_entry *buf, uint64_t) {
   buf->olen = error.olen;
   buf->err = error.err;
   buf->prov_errno = error.prov_errno;
-  // The struct grew: err_data_size with API 1.5, src_addr with 1.20. An older caller's ends before
-  // them.
+  // The struct grew: err_data_size with API 1.5, src_addr with 1.20. An older application's ends
+  // before them. A layer's never does, but its fabric has the version of the application.
+  const auto since = [this](uint32_t major, uint32_t minor) {
+    return domain_.read_by_layer || FI_VERSION_GE(domain_.api_version, FI_VERSION(major, minor));
+  };
   last_err_data_ = std::move(error.err_data);
-  const bool sized = FI_VERSION_GE(domain_.api_version, FI_VERSION(1, 5));
+  const bool sized = since(1, 5);
   if (sized && buf->err_data != nullptr && buf->err_data_size > 0) {
     const size_t n = std::min(buf->err_data_size, last_err_data_.size());
     memcpy(buf->err_data, last_err_data_.data(), n);
@@ -291,7 +294,7 @@ ssize_t Cq::readerr(struct fi_cq_err_entry *buf, uint64_t) {
     buf->err_data = last_err_data_.empty() ? nullptr : last_err_data_.data();
     if (sized) buf->err_data_size = last_err_data_.size();
   }
-  if (FI_VERSION_GE(domain_.api_version, FI_VERSION(1, 20))) buf->src_addr = error.src_addr;
+  if (since(1, 20)) buf->src_addr = error.src_addr;
   return 1;
 }
 

@@ -78,6 +78,7 @@ int DomainCore::control(int command, void *arg) {
     case WEFT_JOIN_DOMAIN:
       return join_domain(static_cast<fid_domain *>(arg));
     case WEFT_READ_BY_LAYER:
+      shared_.read_by_layer = true;
       engine().yield_after(0);
       return 0;
     case kGetDomain:

@@ -417,9 +417,11 @@ void be_the_victim(int parent) {
 }
 
 struct Survivor : Driver {
+  // The peer is not the first of the address vector: what an error entry leaves out reads as 0.
   explicit Survivor(Child &child)
       : buffer(kVictimSizes[2]),
         node(against_a_victim()),
+        self(node.insert(node.name())),
         to(node.insert(hear_text(child.socket()))),
         base(hear(child.socket())),
         key(hear(child.socket())) {
@@ -457,7 +459,7 @@ struct Survivor : Driver {
 
   std::vector<uint8_t> buffer;
   Node node;
-  const fi_addr_t to;
+  const fi_addr_t self, to;
   const uint64_t base, key;
 };
 

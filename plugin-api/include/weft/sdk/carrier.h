@@ -60,7 +60,9 @@ typedef struct weft_region_ops {
 // The fi_control() command by which a layer says, before anybody reads there, that it reads the
 // queues and counters of a domain, or an event queue, with a lock of its own held (no argument). A
 // read that finds nothing then never leaves the processor to others: who reads the layer's own queue
-// does, without the lock. 0, or -FI_E..., which changes nothing for the layer.
+// does, without the lock. And an error entry of such a domain is written whole: below API 1.20 an
+// application's entry is shorter, a layer's is not. 0, or -FI_E..., which changes nothing for the
+// layer.
 #define WEFT_READ_BY_LAYER (-0x77656678)
 
 // The fi_control() command that tells a layer with many queues of one domain how to ask a completion

@@ -73,6 +73,7 @@ struct DomainContext {
   const Hmem *devices = nullptr;   // FI_HMEM, of a domain that copies: its devices
   bool user_ids = false;           // FI_AV_USER_ID: its address vectors can have them
   AvKeys *av_keys = nullptr;       // FI_AV_AUTH_KEY: its address vectors have keys (av_keys.h)
+  bool read_by_layer = false;      // its entries are whole, whatever the application's API version
   bool keeps_descriptors = false;  // its receivers keep those of receives (receiver.h)
   bool keeps_receives = false;     // ReceiverSink::keep() is asked for each receive
   // What fi_cq_strerror says of a prov_errno; null, or what gives null: the operating system's text.
