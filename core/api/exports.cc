@@ -39,6 +39,22 @@ int guarded(F body) noexcept try {
   return -FI_EOTHER;
 }
 
+// No address of any format is longer. What claims to be is read far beyond its memory.
+constexpr size_t kLongestAddress = 4096;
+
+bool is_address(const char *name, const void *address, size_t length) {
+  if (address == nullptr || length <= kLongestAddress) return true;
+  process().log.say(FI_LOG_WARN, FI_LOG_CORE, "fi_getinfo", __LINE__,
+                    std::string("hints.") + name + "len is " + std::to_string(length) +
+                        ": no address is longer than " + std::to_string(kLongestAddress) +
+                        " bytes");
+  return false;
+}
+bool has_addresses(const fi_info &hints) {
+  return is_address("src_addr", hints.src_addr, hints.src_addrlen) &&
+         is_address("dest_addr", hints.dest_addr, hints.dest_addrlen);
+}
+
 int getinfo(InfoLayout layout, uint32_t version, const char *node, const char *service,
             uint64_t flags, const fi_info *hints, fi_info **info) {
   if (info == nullptr) return -FI_EINVAL;
@@ -52,6 +68,7 @@ int getinfo(InfoLayout layout, uint32_t version, const char *node, const char *s
                             std::to_string(FI_MINOR_VERSION) + ": install a newer library");
       return -FI_ENOSYS;
     }
+    if (hints != nullptr && !has_addresses(*hints)) return -FI_EINVAL;
     InfoPtr widened;
     if (hints != nullptr && layout != InfoLayout::kNewest) {
       widened.reset(dup_info(hints, layout));

@@ -189,6 +189,20 @@ TEST(Getinfo, ShortAddressInHintsIsAnError) {
   EXPECT_LT(code(hints, nullptr), 0);
 }
 
+TEST(Getinfo, LongAddressInHintsIsAnError) {
+  const Info hints = make_hints();
+  hints->addr_format = FI_SOCKADDR_IN;
+  hints->dest_addr = calloc(1, sizeof(sockaddr_in));
+  static_cast<sockaddr *>(hints->dest_addr)->sa_family = AF_INET;
+  for (const size_t length : {size_t(2) << 20, SIZE_MAX}) {
+    hints->dest_addrlen = length;
+    EXPECT_EQ(code(hints, nullptr), -FI_EINVAL) << length;
+  }
+  std::swap(hints->dest_addr, hints->src_addr);
+  hints->src_addrlen = SIZE_MAX;
+  EXPECT_EQ(code(hints, nullptr), -FI_EINVAL);
+}
+
 TEST(Getinfo, AddrFormatLimitsTheFamily) {
   const Info hints = make_hints();
   hints->addr_format = FI_SOCKADDR_IN;
