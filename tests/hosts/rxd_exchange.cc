@@ -34,6 +34,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr size_t kSizes[] = {0, 1, 64, 1000, 1472, 4096, 20000, 65536, 300000};
 constexpr uint64_t kKey = 7;
+constexpr uint64_t kGreeting = 1ull << 63;  // the tag of a greeting
 constexpr size_t kRegion = 40000;
 
 struct Settings {
@@ -68,6 +69,7 @@ struct Half {
   fid_mr *mr = nullptr;
   std::vector<fi_addr_t> peers;
   std::vector<std::unique_ptr<Message>> sends, receives, writes, reads;
+  size_t met = 0;       // peers that have got our greeting
   size_t finished = 0;  // peers that have got everything from us
   size_t told = 0;      // peers that we told that we have got everything
   size_t known = 0;     // those that know it, or are gone
@@ -85,7 +87,13 @@ class Exchange {
     hints_->fabric_attr->prov_name = strdup(s_.provider.c_str());
     hints_->domain_attr->mr_mode = 0;
     for (int i = 0; i < s_.endpoints; ++i) open(size_t(i));
-    for (Half &h : halves_) post_last(h);
+    for (Half &h : halves_) {
+      post_last(h);
+      for (const fi_addr_t &peer : h.peers) {
+        must("fi_trecv", fi_trecv(h.ep, nullptr, 0, nullptr, peer, kGreeting, 0, &h.met));
+        greet(h, peer);
+      }
+    }
   }
   ~Exchange() {
     for (Half &h : halves_) {
@@ -104,7 +112,7 @@ class Exchange {
   int run() {
     while (wrong_ == 0 && done_ < expected_) {
       for (Half &h : halves_) {
-        post(h);
+        if (h.met == count()) post(h);
         take(h);
       }
       if (late()) return 1;
@@ -211,6 +219,25 @@ class Exchange {
     return uint64_t(from) << 40 | uint64_t(to) << 20 | number;
   }
 
+  // The network says at once that nobody receives at the port of a peer that has not started. So
+  // the exchange begins when all peers have got a greeting; one that was refused goes again.
+  static void greet(Half &h, const fi_addr_t &peer) {
+    const iovec nothing{};
+    fi_msg_tagged message{};
+    message.msg_iov = &nothing;
+    message.iov_count = 1;
+    message.addr = peer;
+    message.tag = kGreeting;
+    message.context = const_cast<fi_addr_t *>(&peer);
+    must("fi_tsendmsg", fi_tsendmsg(h.ep, &message, FI_COMPLETION | FI_TRANSMIT_COMPLETE));
+  }
+  // The peer whose greeting has this context; null: it is of something else.
+  static const fi_addr_t *greeted(const Half &h, const void *context) {
+    for (const fi_addr_t &peer : h.peers)
+      if (&peer == context) return &peer;
+    return nullptr;
+  }
+
   // Completes when the peer has it.
   static ssize_t tell(Half &h, fi_addr_t peer) {
     static char word[] = "finished";
@@ -270,11 +297,19 @@ class Exchange {
         ++h.known;
         return;
       }
-      die("an operation failed", error.err);
+      const fi_addr_t *peer = greeted(h, error.op_context);
+      if (peer == nullptr || error.err != FI_ECONNREFUSED) die("an operation failed", error.err);
+      greet(h, *peer);
+      return;
     }
     must("fi_cq_read", n);
     if (entry.op_context == &h || entry.op_context == &h.told) {
       ++(entry.op_context == &h ? h.finished : h.known);
+      return;
+    }
+    if (entry.op_context == &h.met) return;
+    if (greeted(h, entry.op_context) != nullptr) {
+      ++h.met;
       return;
     }
     auto &m = *static_cast<Message *>(entry.op_context);
