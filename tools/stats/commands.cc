@@ -2,14 +2,11 @@
 #include "tools/stats/commands.h"
 
 #include <unistd.h>
-#include <weft/runtime_dir.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <thread>
 
@@ -173,19 +170,6 @@ Result<int> top_command(const TopOptions &options) {
   return kExitOk;
 }
 
-// The exporter is a separate program, so that the tool `weft` contains no HTTP server.
-Result<int> exporter_command(const std::vector<std::string> &arguments) {
-  std::error_code failed;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", failed);
-  const std::string program = self.parent_path() / "weft-exporter";
-  std::vector<char *> argv{const_cast<char *>(program.c_str())};
-  for (const std::string &one : arguments) argv.push_back(const_cast<char *>(one.c_str()));
-  argv.push_back(nullptr);
-  execv(program.c_str(), argv.data());
-  const int code = errno;
-  return fail(code, "%s: %s", program.c_str(), strerror(code));
-}
-
 }  // namespace
 
 void add_stats(CLI::App &app, Action &action) {
@@ -208,18 +192,6 @@ void add_top(CLI::App &app, Action &action) {
   command->add_option("--count", options->count, "end after so many looks; 0: never [0]");
   command->add_flag("--json", options->json, "a JSON object for each look");
   command->callback([&action, options] { action = [options] { return top_command(*options); }; });
-}
-
-void add_exporter(CLI::App &app, Action &action) {
-  auto arguments = std::make_shared<std::vector<std::string>>();
-  CLI::App *command =
-      app.add_subcommand("exporter", "Serves what running processes count to Prometheus.");
-  command->set_help_flag();  // weft-exporter has its own help
-  command->prefix_command();
-  command->callback([command, &action, arguments] {
-    *arguments = command->remaining();
-    action = [arguments] { return exporter_command(*arguments); };
-  });
 }
 
 }  // namespace weft::cli

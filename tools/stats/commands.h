@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// `weft stats`, `weft top`, `weft exporter`: what plugins count in running processes, and the hook
-// profile.
+// `weft stats`, `weft top`: what plugins count in running processes, and the hook profile.
 //
 // Example (statements):
 //     CLI::App app;
@@ -17,7 +16,6 @@ namespace weft::cli {
 
 void add_stats(CLI::App &app, Action &action);
 void add_top(CLI::App &app, Action &action);
-void add_exporter(CLI::App &app, Action &action);
 
 }  // namespace weft::cli
 

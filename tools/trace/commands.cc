@@ -389,13 +389,11 @@ Result<int> report(const TraceOptions &options) {
 }  // namespace
 
 void add_trace(CLI::App &app, Action &action) {
-  CLI::App *command = app.add_subcommand(
-      "trace", "Records the calls and completions of processes, and shows what was recorded");
-  command->require_subcommand(1);
+  app.require_subcommand(1);
   const auto options = std::make_shared<TraceOptions>();
-  const auto subcommand = [&, command](const char *name, const char *help,
-                                       Result<int> (*run)(const TraceOptions &)) {
-    CLI::App *sub = command->add_subcommand(name, help);
+  const auto subcommand = [&](const char *name, const char *help,
+                              Result<int> (*run)(const TraceOptions &)) {
+    CLI::App *sub = app.add_subcommand(name, help);
     sub->add_flag("--json", options->json, "JSON instead of text");
     sub->callback([&action, options, run] { action = [options, run] { return run(*options); }; });
     return sub;

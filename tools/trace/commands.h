@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// weft trace, added to the command line of weft.
+// The subcommands of weft-trace, which is `weft trace`.
 //
 // Example (statements):
 //     CLI::App app;

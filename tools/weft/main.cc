@@ -1,77 +1,24 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // weft: asks the libfabric of this machine what it gives a program, and why. The command line.
-#include <absl/strings/str_cat.h>
-#include <absl/strings/str_format.h>
-#include <absl/strings/str_join.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <filesystem>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <system_error>
 
-#include "tools/finish_output.h"
 #include "tools/stats/commands.h"
-#include "tools/trace/commands.h"
 #include "tools/weft/command.h"
+#include "tools/weft/command_line.h"
 #include "tools/weft/supervise.h"
-#include "tools/weft/text.h"
 
 namespace weft::cli {
 namespace {
-
-// The subcommand that was typed, as deep as it goes.
-const CLI::App *typed(const CLI::App &app) {
-  const CLI::App *deepest = &app;
-  for (auto next = deepest->get_subcommands(); !next.empty(); next = deepest->get_subcommands())
-    deepest = next.front();
-  return deepest;
-}
-
-std::string full_name(const CLI::App *command) {
-  return command->get_parent() == nullptr
-             ? command->get_name()
-             : absl::StrCat(full_name(command->get_parent()), " ", command->get_name());
-}
-
-std::vector<std::string> words_of(const CLI::App &command, bool option) {
-  std::vector<std::string> words;
-  if (!option) {
-    for (const CLI::App *one : command.get_subcommands([](const CLI::App *) { return true; }))
-      words.push_back(one->get_name());
-    return words;
-  }
-  for (const CLI::Option *one : command.get_options()) {
-    for (const std::string &name : one->get_lnames()) words.push_back(absl::StrCat("--", name));
-    for (const std::string &name : one->get_snames()) words.push_back(absl::StrCat("-", name));
-  }
-  return words;
-}
-
-// The first word that the deepest subcommand does not know, and the word that was probably meant.
-std::string misfit(const CLI::App &app) {
-  const CLI::App *command = typed(app);
-  std::string word;
-  for (const std::string &one : app.remaining(true))
-    if (one != "--" && word.empty()) word = one;
-  const std::string name = full_name(command);
-  if (word.empty()) {
-    return absl::StrCat(
-        name, ": a subcommand is missing: ", absl::StrJoin(words_of(*command, false), ", "), "\n");
-  }
-  const bool option = word.size() > 1 && word[0] == '-';
-  const std::string bare = word.substr(0, word.find('='));
-  const std::vector<std::string> words = words_of(*command, option);
-  const std::string close = nearest_word(bare, words);
-  const char *kind = option ? "option" : words.empty() ? "argument" : "subcommand";
-  std::string advice;
-  if (!close.empty())
-    advice = absl::StrCat(": did you mean '", close, "'?");
-  else if (!words.empty())
-    advice = absl::StrCat("; known: ", absl::StrJoin(words, " "));
-  return absl::StrCat(name, ": unknown ", kind, " '", bare, "'", advice, "\n");
-}
 
 // The commands that run code of plugins.
 bool asks_plugins(std::string_view command) {
@@ -81,7 +28,29 @@ bool asks_plugins(std::string_view command) {
   return std::find(std::begin(kCommands), std::end(kCommands), command) != std::end(kCommands);
 }
 
+// The commands that are programs of their own, weft-trace and so on, beside this one: so that this
+// one contains no HTTP server and no Protobuf.
+struct Program {
+  const char *word, *help;
+};
+constexpr Program kPrograms[] = {
+    {"exporter", "Serves what running processes count to Prometheus."},
+    {"trace", "Records the calls and completions of processes, and shows what was recorded"}};
+
+// Does not return, unless there is no such program: then the exit status.
+int become(const Program &program, char **arguments) {
+  std::error_code failed;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", failed);
+  const std::string path = self.parent_path() / (std::string("weft-") + program.word);
+  arguments[0] = const_cast<char *>(path.c_str());
+  execv(path.c_str(), arguments);
+  std::fprintf(stderr, "weft %s: %s: %s\n", program.word, path.c_str(), strerror(errno));
+  return kExitUsage;
+}
+
 int run(int argc, char **argv) {
+  for (const Program &program : kPrograms)
+    if (argc > 1 && std::string_view(argv[1]) == program.word) return become(program, argv + 1);
   CLI::App app("Asks this machine's libfabric what it gives a program, and why.", "weft");
   app.set_version_flag("--version", "weft " WEFT_VERSION);
   app.require_subcommand(1);
@@ -96,34 +65,13 @@ int run(int argc, char **argv) {
   add_hook(app, action);
   add_stats(app, action);
   add_top(app, action);
-  add_exporter(app, action);
-  add_trace(app, action);
+  for (const Program &program : kPrograms) app.add_subcommand(program.word, program.help);
   add_cxi(app, action);
   add_doctor(app, action);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success &wanted) {  // --help, --version
-    return app.exit(wanted);
-  } catch (const CLI::ParseError &error) {
-    const bool stray = dynamic_cast<const CLI::ExtrasError *>(&error) != nullptr ||
-                       dynamic_cast<const CLI::RequiredError *>(&error) != nullptr;
-    const CLI::App *command = typed(app);
-    // For a missing argument CLI11's own message is better.
-    const bool explained =
-        stray && (!app.remaining(true).empty() || !words_of(*command, false).empty());
-    const std::string text =
-        explained ? misfit(app) : absl::StrCat(full_name(command), ": ", error.what(), "\n");
-    absl::FPrintF(stderr, "%s`%s --help` lists what there is\n", text, full_name(command));
-    return kExitUsage;
-  }
-  const std::string name = full_name(typed(app));
-  const auto run_action = [&] {
-    const Result<int> status = action();
-    if (status) return finish_output(name.c_str(), *status);
-    absl::FPrintF(stderr, "%s: %s\n", name, status.error().text);
-    return kExitUsage;
-  };
-  return asks_plugins(name) && !separated ? supervised(name, run_action) : run_action();
+  return run_command_line(
+      app, action, argc, argv, [&](const std::string &name, const std::function<int()> &command) {
+        return asks_plugins(name) && !separated ? supervised(name, command) : command();
+      });
 }
 
 }  // namespace
@@ -133,7 +81,7 @@ int main(int argc, char **argv) {
   try {
     return weft::cli::run(argc, argv);
   } catch (const std::exception &error) {  // such as std::bad_alloc
-    absl::FPrintF(stderr, "weft: %s\n", error.what());
+    std::fprintf(stderr, "weft: %s\n", error.what());
     return weft::cli::kExitUsage;
   }
 }

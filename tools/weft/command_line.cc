@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "tools/weft/command_line.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
+
+#include <cstdio>
+#include <string_view>
+#include <vector>
+
+#include "tools/finish_output.h"
+#include "tools/weft/text.h"
+
+namespace weft::cli {
+namespace {
+
+// The subcommand that was typed, as deep as it goes.
+const CLI::App *typed(const CLI::App &app) {
+  const CLI::App *deepest = &app;
+  for (auto next = deepest->get_subcommands(); !next.empty(); next = deepest->get_subcommands())
+    deepest = next.front();
+  return deepest;
+}
+
+std::string full_name(const CLI::App *command) {
+  return command->get_parent() == nullptr
+             ? command->get_name()
+             : absl::StrCat(full_name(command->get_parent()), " ", command->get_name());
+}
+
+std::vector<std::string> words_of(const CLI::App &command, bool option) {
+  std::vector<std::string> words;
+  if (!option) {
+    for (const CLI::App *one : command.get_subcommands([](const CLI::App *) { return true; }))
+      words.push_back(one->get_name());
+    return words;
+  }
+  for (const CLI::Option *one : command.get_options()) {
+    for (const std::string &name : one->get_lnames()) words.push_back(absl::StrCat("--", name));
+    for (const std::string &name : one->get_snames()) words.push_back(absl::StrCat("-", name));
+  }
+  return words;
+}
+
+// The first word that the deepest subcommand does not know, and the word that was probably meant.
+std::string misfit(const CLI::App &app) {
+  const CLI::App *command = typed(app);
+  std::string word;
+  for (const std::string &one : app.remaining(true))
+    if (one != "--" && word.empty()) word = one;
+  const std::string name = full_name(command);
+  if (word.empty()) {
+    return absl::StrCat(
+        name, ": a subcommand is missing: ", absl::StrJoin(words_of(*command, false), ", "), "\n");
+  }
+  const bool option = word.size() > 1 && word[0] == '-';
+  const std::string bare = word.substr(0, word.find('='));
+  const std::vector<std::string> words = words_of(*command, option);
+  const std::string close = nearest_word(bare, words);
+  const char *kind = option ? "option" : words.empty() ? "argument" : "subcommand";
+  std::string advice;
+  if (!close.empty())
+    advice = absl::StrCat(": did you mean '", close, "'?");
+  else if (!words.empty())
+    advice = absl::StrCat("; known: ", absl::StrJoin(words, " "));
+  return absl::StrCat(name, ": unknown ", kind, " '", bare, "'", advice, "\n");
+}
+
+}  // namespace
+
+int run_command_line(CLI::App &app, const Action &action, int argc, char **argv,
+                     const Around &around) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success &wanted) {  // --help, --version
+    return app.exit(wanted);
+  } catch (const CLI::ParseError &error) {
+    const bool stray = dynamic_cast<const CLI::ExtrasError *>(&error) != nullptr ||
+                       dynamic_cast<const CLI::RequiredError *>(&error) != nullptr;
+    const CLI::App *command = typed(app);
+    // For a missing argument CLI11's own message is better.
+    const bool explained =
+        stray && (!app.remaining(true).empty() || !words_of(*command, false).empty());
+    const std::string text =
+        explained ? misfit(app) : absl::StrCat(full_name(command), ": ", error.what(), "\n");
+    absl::FPrintF(stderr, "%s`%s --help` lists what there is\n", text, full_name(command));
+    return kExitUsage;
+  }
+  const std::string name = full_name(typed(app));
+  const auto run_action = [&] {
+    const Result<int> status = action();
+    if (status) return finish_output(name.c_str(), *status);
+    absl::FPrintF(stderr, "%s: %s\n", name, status.error().text);
+    return kExitUsage;
+  };
+  return around != nullptr ? around(name, run_action) : run_action();
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The command line of a program with subcommands: weft, weft-trace.
+//
+// Example:
+//     int main(int argc, char **argv) {
+//       CLI::App app("Says what there is.", "weft");
+//       Action action;
+//       add_info(app, action);
+//       return run_command_line(app, action, argc, argv);
+//     }
+#ifndef WEFT_TOOLS_WEFT_COMMAND_LINE_H
+#define WEFT_TOOLS_WEFT_COMMAND_LINE_H
+
+#include <string>
+
+#include "tools/weft/command.h"
+
+namespace weft::cli {
+
+// Calls `run` for the command of this name ("weft plugin list"). The result of `run` is an exit
+// status; so is that of this.
+using Around = std::function<int(const std::string &name, const std::function<int()> &run)>;
+
+// Runs the action of the subcommand that was typed. Of a word that nobody knows it says which was
+// probably meant. The exit status.
+int run_command_line(CLI::App &app, const Action &action, int argc, char **argv,
+                     const Around &around = nullptr);
+
+}  // namespace weft::cli
+
+#endif
