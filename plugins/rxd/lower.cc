@@ -464,7 +464,9 @@ bool Lower::may_wait() {
   if (std::exchange(came_, false)) upper_.core().on_idle();
   if (cq_wait_.changed()) domain_.engine().rewatch(*this);
   struct fid *fids[] = {&cq_->fid};
-  return fi_trywait(domain_.fabric().inner(), fids, 1) == 0;
+  if (fi_trywait(domain_.fabric().inner(), fids, 1) != 0) return false;
+  looked_ = 0;
+  return true;
 }
 
 void Lower::read_completions() {
@@ -484,6 +486,7 @@ void Lower::read_completions() {
       // Not after a batch with datagrams: the application's next packet may carry the
       // acknowledgement.
       if (total == 0 && std::exchange(came_, false)) upper_.core().on_idle();
+      looked_ = now_ns();
       return;
     }
     for (ssize_t i = 0; i < n; ++i) {
@@ -502,7 +505,10 @@ void Lower::read_completions() {
         free_.push_back(&buffer);
     }
     fill();
-    if (size_t(n) < few) return;
+    if (size_t(n) < few) {
+      looked_ = now_ns();
+      return;
+    }
     total += size_t(n);
   }
 }

@@ -93,6 +93,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   bool buffers_low() const override { return free_.size() < pool_.size() / 4; }
   ssize_t resolve(const RmaVector &vector, uint64_t access, iovec *iov, size_t room) override;
   uint64_t now_ns() override;
+  uint64_t looked_ns() override { return looked_; }
   bool progress_is_near() override;
   void sent_before_progress() override;
   void set_deadline(uint64_t at_ns) override;
@@ -181,6 +182,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   size_t posted_ = 0;
   size_t recent_size_ = 1;  // bytes of the largest recent datagrams
   bool came_ = false;       // datagrams have arrived since the last Core::on_idle()
+  uint64_t looked_ = 0;     // when there was last nothing to read; 0: it was blocked since
   uint64_t wanted_ = 0;     // the core's deadline; 0: none
   uint64_t armed_ = 0;      // the engine's; it may be earlier
   uint64_t retry_ = 0;      // when to retry after the provider did not take a datagram; 0: never

@@ -71,6 +71,9 @@ class Carrier {
 
   // ---- time and random numbers ----
   virtual uint64_t now_ns() = 0;  // never goes back
+  // When there was last nothing to read: what is read now may have waited since. 0: it waited for
+  // nobody, because the endpoint was blocked until something came.
+  virtual uint64_t looked_ns() { return 0; }
   // Whether the next progress call comes within microseconds, as far as past calls tell. Then
   // messages that follow others may wait for it.
   virtual bool progress_is_near() { return true; }

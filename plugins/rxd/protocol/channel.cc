@@ -155,14 +155,17 @@ bool Channel::sensible(const wire::Acknowledgement &ack, uint64_t next) const {
   return true;
 }
 
-Channel::News Channel::begin(const wire::Acknowledgement &ack, uint64_t now) const {
-  News news{.now = now, .rtt = 0, .sent_by = 0};
+Channel::News Channel::begin(const wire::Acknowledgement &ack, Moment moment) const {
+  const uint64_t now = moment.now;
+  News news{.now = now, .rtt = 0, .delay = 0, .sent_by = 0};
   if (ack.echo == 0) return news;
   const auto us = static_cast<int32_t>(clock(now) - ack.echo);
   // Both clocks are truncated to microseconds, so a very short round trip may appear negative.
   if (us < -2 || uint64_t(std::max(us, 0)) * 1000 > kMaxSample) return news;
   news.rtt = std::min<uint64_t>(uint64_t(std::max(us, 1)) * 1000, now);
   news.sent_by = now - news.rtt;
+  const uint64_t unread = (moment.unread / wire::kUnreadUnit + ack.unread) * wire::kUnreadUnit;
+  news.delay = news.rtt > unread ? news.rtt - unread : 1;
   return news;
 }
 
@@ -206,7 +209,7 @@ void Channel::finish(const News &news) {
   }
   const size_t were = outstanding();
   const uint32_t lost = find_lost(news.now);
-  congestion_.on_acknowledged(news.bytes, news.packets, news.rtt, trip_);
+  congestion_.on_acknowledged(news.bytes, news.packets, news.delay, trip_);
   if (timeouts_ != 0) {
     const bool spurious = news.rtt != 0 && news.sent_by < timed_out_at_;
     if (!spurious && lost >= 3 && 2 * size_t{lost} >= were) congestion_.on_collapse();
@@ -305,15 +308,16 @@ Channel::Arrival Channel::look(uint64_t number) const {
   return received_.has(number) ? Arrival::kDuplicate : Arrival::kEarly;
 }
 
-void Channel::note_arrival(const wire::Header &header, uint64_t now) {
+void Channel::note_arrival(const wire::Header &header, Moment moment) {
   // The packet that the peer sent last, not the one that arrived last: late copies do not count.
-  if (static_cast<int32_t>(header.time - time_) >= 0 || now - arrived_at_ > kStale) {
+  if (static_cast<int32_t>(header.time - time_) >= 0 || moment.now - arrived_at_ > kStale) {
     time_ = header.time;
-    arrived_at_ = now;
+    arrived_at_ = moment.now;
+    unread_ = moment.unread;
   }
 }
 
-void Channel::accept(uint64_t number, const wire::Header &header, uint64_t now) {
+void Channel::accept(uint64_t number, const wire::Header &header, Moment now) {
   note_arrival(header, now);
   Owed owed = Owed::kSome;
   if (number == next_) {
@@ -338,7 +342,7 @@ void Channel::accept(uint64_t number, const wire::Header &header, uint64_t now) 
   owed_ = std::max(owed_, owed);
 }
 
-void Channel::duplicate(const wire::Header &header, uint64_t now) {
+void Channel::duplicate(const wire::Header &header, Moment now) {
   note_arrival(header, now);
   owed_ = std::max(owed_, Owed::kSoon);
 }
@@ -356,6 +360,7 @@ void Channel::fill(wire::Acknowledgement &ack, uint64_t now) {
     ack.echo = time_ + static_cast<uint32_t>((now - arrived_at_) / 1000);
     if (ack.echo == 0) ack.echo = 1;
   }
+  ack.unread = static_cast<uint32_t>(std::min<uint64_t>(unread_ / wire::kUnreadUnit, UINT16_MAX));
   ack.limit = static_cast<uint32_t>(limit_);
   ack.words = highest_ > next_ + 1 ? static_cast<uint32_t>((highest_ - next_ - 1 + 63) / 64) : 0;
   for (uint32_t w = 0; w < ack.words; ++w)

@@ -81,6 +81,15 @@ struct SentChunk {
 };
 using SentPool = sdk::Pool<SentChunk>;
 
+// When a packet was read, and how long it may have waited for that: as long as this end had not
+// looked, 0 if it was blocked until something came. ns.
+struct Moment {
+  uint64_t now;
+  uint64_t unread;
+  Moment(uint64_t read_at, uint64_t may_have_waited = 0)  // NOLINT(google-explicit-constructor)
+      : now(read_at), unread(may_have_waited) {}
+};
+
 class Channel {
  public:
   // `limit`: the peer takes numbers below this at first, from its part of the handshake.
@@ -131,7 +140,7 @@ class Channel {
   // `each` must not call the channel. False: the acknowledgement names packets that were never
   // sent, and nothing was done.
   template <class F>
-  bool on_acknowledgement(const wire::Acknowledgement &ack, uint64_t now, F each);
+  bool on_acknowledgement(const wire::Acknowledgement &ack, Moment now, F each);
   // When on_deadline() should be called; 0: never. Includes the time when the pace permits packets.
   uint64_t deadline() const;
   // True: a timeout; next_lost() now names one or two packets regardless of the window.
@@ -164,8 +173,8 @@ class Channel {
   Arrival look(uint64_t number) const;
   // Accepts a packet that is kInOrder or kEarly, and that the caller processes or keeps. Not called
   // if the caller has no room for it: the sender will retransmit it.
-  void accept(uint64_t number, const wire::Header &header, uint64_t now);
-  void duplicate(const wire::Header &header, uint64_t now);
+  void accept(uint64_t number, const wire::Header &header, Moment now);
+  void duplicate(const wire::Header &header, Moment now);
   // All numbers below were accepted.
   uint64_t next() const { return next_; }
 
@@ -227,6 +236,7 @@ class Channel {
   struct News {
     uint64_t now;
     uint64_t rtt;      // 0: unknown
+    uint64_t delay;    // of it at least so much was not spent waiting at an end that did not look
     uint64_t sent_by;  // when the packet that caused it had left; if rtt is known
     uint64_t bytes = 0;
     uint32_t packets = 0;
@@ -248,13 +258,13 @@ class Channel {
   void give_all();
   void *settle(SentPacket &sent, uint16_t place, News &news);
   bool sensible(const wire::Acknowledgement &ack, uint64_t next) const;
-  News begin(const wire::Acknowledgement &ack, uint64_t now) const;
+  News begin(const wire::Acknowledgement &ack, Moment now) const;
   void finish(const News &news);
   uint32_t find_lost(uint64_t now);
   void lose(uint16_t place);
   uint64_t patience() const;
   uint64_t timeout() const;
-  void note_arrival(const wire::Header &header, uint64_t now);
+  void note_arrival(const wire::Header &header, Moment now);
 
   // ---- sending ----
   SentPool &pool_;
@@ -286,14 +296,15 @@ class Channel {
   uint64_t highest_ = 0;  // one more than the highest number that came
   uint64_t limit_ = 4;    // the last one that was set; numbers below it are accepted
   uint64_t arrived_at_ = 0;
-  uint32_t time_ = 0;  // time field of the packet that was sent last, of those that arrived
+  uint64_t unread_ = 0;  // of the packet that arrived then
+  uint32_t time_ = 0;    // time field of the packet that was sent last, of those that arrived
   uint32_t share_ = 4;
   uint32_t unacknowledged_ = 0;  // packets
   Owed owed_ = Owed::kNothing;
 };
 
 template <class F>
-bool Channel::on_acknowledgement(const wire::Acknowledgement &ack, uint64_t now, F each) {
+bool Channel::on_acknowledgement(const wire::Acknowledgement &ack, Moment now, F each) {
   const uint64_t next = wire::extend(ack.next, base_);
   if (!sensible(ack, next)) return false;
   News news = begin(ack, now);

@@ -76,6 +76,33 @@ TEST(ChannelRules, TheEchoMeasuresTheRoundTrip) {
   EXPECT_LT(s.channel.round_trip().smoothed(), 100 * kMicrosecond);
 }
 
+// What an end did not read for a while is no queue of the network: the window stays.
+TEST(ChannelRules, WaitsForAnEndThatDidNotLookAreNoDelay) {
+  constexpr uint64_t kWait = 6 * kMillisecond;
+  const auto window_after = [](uint64_t here, uint64_t there) {
+    Sender s;
+    s.know(100 * kMicrosecond);
+    const uint64_t before = s.channel.window();
+    for (int round = 0; round < 10; ++round) {
+      s.send();
+      s.now += kWait;
+      wire::Acknowledgement ack;
+      ack.next = static_cast<uint32_t>(s.channel.next_number());
+      ack.echo = Channel::clock(s.now - kWait);
+      ack.limit = kWindow;
+      ack.unread = static_cast<uint32_t>(there / wire::kUnreadUnit);
+      EXPECT_TRUE(s.channel.on_acknowledgement(ack, Moment(s.now, here), [](void *) {}));
+    }
+    EXPECT_GE(s.channel.round_trip().smoothed(), kWait / 2) << "timeouts are as long as ever";
+    return static_cast<double>(s.channel.window()) / static_cast<double>(before);
+  };
+  EXPECT_LT(window_after(0, 0), 0.5);
+  EXPECT_GE(window_after(kWait, 0), 1);
+  EXPECT_GE(window_after(0, kWait), 1);
+  EXPECT_GE(window_after(kWait / 2, kWait / 2), 1);
+  EXPECT_LT(window_after(kWait / 4, kWait / 4), 0.5);
+}
+
 // A round trip of a peer that did not run, or lies, must not make the timeout as long.
 TEST(ChannelRules, TheTimeoutIsBoundedWhateverTheRoundTrip) {
   Sender s;
@@ -349,14 +376,14 @@ struct Receiver {
   Channel channel{pool, kDatagram};
   uint64_t now = kSecond;
   Receiver() { channel.set_share(kWindow); }
-  Channel::Arrival come(uint64_t number, uint16_t flags = 0) {
+  Channel::Arrival come(uint64_t number, uint16_t flags = 0, uint64_t unread = 0) {
     const wire::Header header{
         .flags = flags, .sequence = static_cast<uint32_t>(number), .time = Channel::clock(now)};
     const uint64_t n = channel.number_of(header.sequence);
     const auto arrival = channel.look(n);
-    if (arrival == Channel::Arrival::kDuplicate) channel.duplicate(header, now);
+    if (arrival == Channel::Arrival::kDuplicate) channel.duplicate(header, {now, unread});
     if (arrival == Channel::Arrival::kInOrder || arrival == Channel::Arrival::kEarly) {
-      channel.accept(n, header, now);
+      channel.accept(n, header, {now, unread});
     }
     return arrival;
   }
@@ -396,6 +423,17 @@ TEST(ChannelRules, WhenAnAcknowledgementIsOwed) {
   EXPECT_EQ(r.channel.owed(), Owed::kSome);
   r.come(19);  // the 16th
   EXPECT_EQ(r.channel.owed(), Owed::kNow);
+}
+
+TEST(ChannelRules, AnAcknowledgementTellsHowLongItsPacketMayHaveWaited) {
+  Receiver r;
+  EXPECT_EQ(r.acknowledge().unread, 0u);
+  r.come(0, 0, 100 * kMicrosecond);
+  EXPECT_EQ(r.acknowledge().unread, 6u);
+  r.come(1, 0, kSecond + 100 * kMillisecond);
+  EXPECT_EQ(r.acknowledge().unread, 65535u);
+  r.come(2);
+  EXPECT_EQ(r.acknowledge().unread, 0u);
 }
 
 TEST(ChannelRules, AnAcknowledgementHasABitmapAndAnEcho) {

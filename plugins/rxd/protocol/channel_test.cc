@@ -115,6 +115,8 @@ class Flow {
   void keep_at_most(uint64_t n) { keeps_ = n; }
   // The receiver reads only at multiples of `period`.
   void read_every(uint64_t period) { period_ = period; }
+  // It tells how long packets may have waited for that.
+  void tell_unread() { tells_ = true; }
   void read_nothing_until(uint64_t time) { deaf_until_ = time; }
   void check() const {
     for (const auto &packet : sent_) ASSERT_EQ(packet.acknowledged, 1);
@@ -179,7 +181,7 @@ class Flow {
     if (inbox_.size() == 1) world_.at(read_at, [this] { read(); });
   }
   void read() {
-    const uint64_t now = world_.now;
+    const Moment now(world_.now, tells_ ? world_.now - std::exchange(looked_, world_.now) : 0);
     while (!inbox_.empty()) {
       const wire::Header h = inbox_.front();
       inbox_.pop_front();
@@ -232,7 +234,8 @@ class Flow {
   std::vector<int> came_;
   std::deque<wire::Header> inbox_;
   uint64_t next_ = 0, acknowledged_ = 0, arrived_ = 0;
-  uint64_t timer_ = 0, period_ = 0, deaf_until_ = 0, keeps_ = UINT64_MAX;
+  uint64_t timer_ = 0, period_ = 0, deaf_until_ = 0, keeps_ = UINT64_MAX, looked_ = 0;
+  bool tells_ = false;
 };
 
 // ---- every packet arrives exactly once, whatever the network does ----
@@ -358,7 +361,22 @@ TEST(Pauses, AReaderThatReadsEvery50Microseconds) {
             0.8);
 }
 
-// Processes share processors: the reader does not run for milliseconds at a time.
+// Processes share processors: a reader that runs once in six milliseconds, and briefly, gets all
+// that its limit lets through each time.
+TEST(Pauses, AReaderThatComesToItsTurnEvery6Milliseconds) {
+  const uint64_t turn = 6 * kMillisecond, turns = 40;
+  World world(1);
+  Link there(world, {.queue = 2 * kWindow}), back(world, {});
+  Flow flow(world, there, back, 2 * turns * kWindow);
+  flow.read_every(turn);
+  flow.tell_unread();
+  flow.start();
+  const uint64_t begin = world.now;
+  world.run(begin + turns * turn, [] { return false; });
+  EXPECT_GE(flow.arrived(), turns * kWindow / 2);
+}
+
+// The same, but the reader does not run for milliseconds at a time and tells nobody.
 TEST(Pauses, AReaderThatRunsAQuarterOfTheTime) {
   World world(3);
   Link there(world, {.queue = 3000}), back(world, {});

@@ -110,11 +110,11 @@ void Congestion::on_lost(uint32_t packets) {
   }
 }
 
-void Congestion::on_acknowledged(uint64_t bytes, uint32_t packets, uint64_t rtt,
+void Congestion::on_acknowledged(uint64_t bytes, uint32_t packets, uint64_t delay,
                                  const RoundTrip &trip) {
   acknowledged_ += packets;
-  if (rtt != 0 && !direct_) {
-    delay_ = std::min(delay_, rtt);
+  if (delay != 0 && !direct_) {
+    delay_ = std::min(delay_, delay);
     ++samples_;
   }
   if (doubles_ && samples_ >= kEnoughSamples && delay_ > target(trip)) doubles_ = false;

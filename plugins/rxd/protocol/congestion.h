@@ -84,8 +84,9 @@ class Congestion {
   }
   // The window held a packet back.
   void on_limited() { limited_ = true; }
-  // `rtt`: of this acknowledgement; 0: unknown.
-  void on_acknowledged(uint64_t bytes, uint32_t packets, uint64_t rtt, const RoundTrip &trip);
+  // `delay`: the round trip of this acknowledgement without the time for which it or its packet may
+  // have waited for an end that did not look; 0: unknown.
+  void on_acknowledged(uint64_t bytes, uint32_t packets, uint64_t delay, const RoundTrip &trip);
   void on_lost(uint32_t packets);
   // Packets that were declared lost have arrived late.
   void on_found(uint32_t packets) { lost_ -= std::min(lost_, packets); }

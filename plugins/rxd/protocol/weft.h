@@ -205,10 +205,10 @@ class WeftConversation final : public Conversation {
   void end_copies();
 
   // ---- input ----
-  void take_acknowledgement(const wire::Acknowledgement &ack, uint64_t now);
+  void take_acknowledgement(const wire::Acknowledgement &ack, Moment now);
   void arrived(OutPacket &p);
   bool take_data(const wire::Packet &packet, std::span<const uint8_t> bytes, Buffer &buffer,
-                 uint64_t now);
+                 Moment moment);
   bool keep(uint64_t number, std::span<const uint8_t> bytes, Buffer &buffer, bool answered);
   void take_kept();
   void resume();

@@ -45,18 +45,19 @@ bool WeftConversation::on_packet(std::span<const uint8_t> bytes, Buffer &buffer)
     core_.counters().rejected.add_alone();
     return false;
   }
-  const uint64_t now = core_.carrier().now_ns();
+  const uint64_t looked = core_.carrier().looked_ns(), now = core_.carrier().now_ns();
+  const Moment moment(now, looked != 0 ? now - looked : 0);
   heard_at_ = now;
   channel_.heard(now);
   core_.trust(peer_);
   if (packet.header.has(wire::kFlagAcknowledgement)) {
-    take_acknowledgement(packet.acknowledgement, now);
+    take_acknowledgement(packet.acknowledgement, moment);
     if (peer_.losing) return false;
   }
   core_.want_idle(peer_);
   switch (packet.header.kind) {
     case wire::PacketKind::kData:
-      return take_data(packet, bytes, buffer, now);
+      return take_data(packet, bytes, buffer, moment);
     case wire::PacketKind::kProbe: {
       const auto &probe = *std::get_if<wire::Probe>(&packet.content);
       uint8_t *answer = scratch();
@@ -96,7 +97,7 @@ bool WeftConversation::take_close() {
   return false;
 }
 
-void WeftConversation::take_acknowledgement(const wire::Acknowledgement &ack, uint64_t now) {
+void WeftConversation::take_acknowledgement(const wire::Acknowledgement &ack, Moment now) {
   const bool sensible = channel_.on_acknowledgement(
       ack, now, [this](void *packet) { arrived(*static_cast<OutPacket *>(packet)); });
   if (!sensible) {
@@ -132,13 +133,14 @@ void WeftConversation::arrived(OutPacket &p) {
 }
 
 bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uint8_t> bytes,
-                                 Buffer &buffer, uint64_t now) {
+                                 Buffer &buffer, Moment moment) {
+  const uint64_t now = moment.now;
   const uint64_t number = channel_.number_of(packet.header.sequence);
   const bool ordered = packet.header.has(wire::kFlagOrdered);
   const Channel::Arrival arrival = channel_.look(number);
   if (arrival == Channel::Arrival::kDuplicate) {
     core_.counters().duplicates.add_alone();
-    channel_.duplicate(packet.header, now);
+    channel_.duplicate(packet.header, moment);
     core_.want_room(peer_);
     return false;
   }
@@ -162,12 +164,12 @@ bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uin
     if (!keep(number, bytes, buffer, waits)) {
       core_.counters().dropped.add_alone();
       // No room: it counts as lost. Tell the peer which packets are missing before it.
-      channel_.duplicate(packet.header, now);
+      channel_.duplicate(packet.header, moment);
       core_.want_room(peer_);
       return false;
     }
     core_.counters().early.add_alone();
-    channel_.accept(number, packet.header, now);
+    channel_.accept(number, packet.header, moment);
     core_.want_room(peer_);
     if (waits) {
       stalled_ = resumes_ = true;
@@ -177,7 +179,7 @@ bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uin
     }
     return true;
   }
-  channel_.accept(number, packet.header, now);
+  channel_.accept(number, packet.header, moment);
   if (channel_.owed() >= Channel::Owed::kSoon) core_.want_room(peer_);
   // The pull window is twice what arrived in the last round trip.
   if (const uint64_t trip = channel_.round_trip().smoothed();

@@ -79,6 +79,7 @@ Reject fill_acknowledgement(std::span<const uint8_t> bytes, Acknowledgement &ack
   ack.credit = load<uint32_t>(at + 16);
   ack.words = load<uint16_t>(at + 20);
   if (ack.words > kMaxWords) return Reject::kAcknowledgement;
+  ack.unread = load<uint16_t>(at + 22);
   if (bytes.size() < ack.size()) return Reject::kShort;
   for (size_t i = 0; i < ack.words; ++i) ack.bitmap[i] = load<uint64_t>(at + 24 + 8 * i);
   return Reject::kNone;

@@ -58,6 +58,7 @@ inline constexpr size_t kNameSize = 64;  // an address as in stock's RTS
 inline constexpr size_t kPartSize = 40;
 inline constexpr size_t kAcknowledgementSize = 24;  // and 8 per word of the bitmap
 inline constexpr size_t kMaxWords = 16;
+inline constexpr uint64_t kUnreadUnit = 16'000;  // ns
 inline constexpr size_t kChallengeSize = kHeaderSize + 8 + kTokenSize;
 inline constexpr size_t kConnectSize = kHeaderSize + 8 + kTokenSize + kNameSize + kPartSize;
 inline constexpr size_t kAcceptSize = kHeaderSize + 8 + kPartSize;
@@ -125,6 +126,7 @@ struct Acknowledgement {
   uint32_t messages = 0;       // messages that may have been started in all
   uint32_t credit = 0;         // KiB of unasked payload that may have been sent in all
   uint32_t words = 0;          // of the bitmap
+  uint32_t unread = 0;         // the packet of `echo` may have waited so long; in kUnreadUnit
   uint64_t bitmap[kMaxWords];  // bit i: next + 1 + i was received; the first `words` are defined
   Acknowledgement() {}         // NOLINT(modernize-use-equals-default): leaves the bitmap alone
   size_t size() const { return kAcknowledgementSize + 8 * size_t{words}; }

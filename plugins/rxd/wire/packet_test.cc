@@ -76,6 +76,7 @@ TEST(Packet, Acknowledgement) {
   ack.messages = 7;
   ack.credit = 8;
   ack.words = 2;
+  ack.unread = 10;
   ack.bitmap[0] = 9;
   ack.bitmap[1] = uint64_t{1} << 63;
   Page page;
@@ -84,7 +85,7 @@ TEST(Packet, Acknowledgement) {
   ASSERT_TRUE(page.writer.acknowledgement(ack));
   const Bytes bytes = page.written();
   EXPECT_EQ(Bytes(bytes.begin() + kHeaderSize, bytes.end()),
-            hex("04030201 05000000 06000000 07000000 08000000 0200 0000"
+            hex("04030201 05000000 06000000 07000000 08000000 0200 0a00"
                 "0900000000000000 0000000000000080"));
   const auto packet = parse(bytes);
   ASSERT_TRUE(packet);
@@ -94,6 +95,7 @@ TEST(Packet, Acknowledgement) {
   EXPECT_EQ(packet->acknowledgement.limit, 6u);
   EXPECT_EQ(packet->acknowledgement.messages, 7u);
   EXPECT_EQ(packet->acknowledgement.credit, 8u);
+  EXPECT_EQ(packet->acknowledgement.unread, 10u);
   ASSERT_EQ(packet->acknowledgement.words, 2u);
   EXPECT_EQ(packet->acknowledgement.bitmap[0], 9u);
   EXPECT_EQ(packet->acknowledgement.bitmap[1], uint64_t{1} << 63);

@@ -80,7 +80,7 @@ bool Writer::acknowledgement(const Acknowledgement &ack) noexcept {
   if (to == nullptr) return false;
   Fields fields(to);
   fields.u32(ack.next).u32(ack.echo).u32(ack.limit).u32(ack.messages).u32(ack.credit);
-  fields.u16(ack.words).u16(0);
+  fields.u16(ack.words).u16(ack.unread);
   for (size_t i = 0; i < ack.words; ++i) fields.u64(ack.bitmap[i]);
   return true;
 }
