@@ -56,6 +56,7 @@ Result<void> with_usable_settings(const weft_unit &unit, const std::vector<Setti
     if (used[i]) continue;
     used[i] = true;
     const Result<void> taken = take(chosen());
+    if (!taken && taken.error().code != FI_EINVAL) return taken;
     again = !taken;
     if (taken) continue;
     used[i] = false;

@@ -11,6 +11,8 @@
 //                                  [](const std::string &line) { std::puts(line.c_str()); });
 //    }
 //
+// Another error than FI_EINVAL is no word about a value, and stays one too.
+//
 // What a declaration alone refuses (params.h) never comes here from the environment: core/select
 // leaves it out. This is for what only the unit knows: values that do not go together.
 #ifndef WEFT_CORE_STACK_USABLE_SETTINGS_H

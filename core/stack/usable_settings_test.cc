@@ -19,20 +19,24 @@ const Setting kFile{"size", "4", "/etc/weft/a.yaml:3:5"};
 const Setting kBadFile{"mode", "bad", "/etc/weft/a.yaml:4:5"};
 const Setting kBadMode{"mode", "bad", "environment FI_TOY_MODE"};
 const Setting kGoodMode{"mode", "good", "environment FI_TOY_MODE"};
+const Setting kGoneMode{"mode", "gone", "environment FI_TOY_MODE"};
 const Setting kBadSize{"size", "bad", "environment FI_TOY_SIZE"};
 
 class UsableSettings : public testing::Test {
  protected:
-  // A unit that takes no value "bad".
+  // A unit that takes no value "bad", and has no device of the value "gone".
   Result<void> run(const std::vector<Setting> &settings, int code = FI_EINVAL) {
     return with_usable_settings(
         kUnit, settings,
         [&](const std::vector<Setting> &tried) -> Result<void> {
           last_.clear();
           for (const Setting &one : tried) last_.push_back(one.key + "=" + one.value);
-          for (const Setting &one : tried)
+          for (const Setting &one : tried) {
             if (one.value == "bad")
               return tl::unexpected<Error>(Error{code, "toy: " + one.key + " is bad"});
+            if (one.value == "gone")
+              return tl::unexpected<Error>(Error{FI_ENODEV, "toy: " + one.key + " is gone"});
+          }
           return {};
         },
         [&](const std::string &line) { told_.push_back(line); });
@@ -69,6 +73,14 @@ TEST_F(UsableSettings, AWrongValueOfAFileStaysAnError) {
 TEST_F(UsableSettings, WhatIsNoWrongValueIsNotTriedAgain) {
   ASSERT_FALSE(run({kBadMode}, FI_ENODEV));
   EXPECT_THAT(last_, ElementsAre("mode=bad"));
+}
+
+// The unit would work without it, with another device than the one that was asked for.
+TEST_F(UsableSettings, WhatIsNoWrongValueIsAnErrorBesideAWrongOne) {
+  const Result<void> made = run({kBadSize, kGoneMode});
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code, FI_ENODEV);
+  EXPECT_EQ(made.error().text, "toy: mode is gone");
 }
 
 }  // namespace
