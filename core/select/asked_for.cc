@@ -2,6 +2,7 @@
 #include "core/select/asked_for.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "core/base/same_word.h"
 
@@ -44,6 +45,17 @@ bool is_spelt_out(const Policy &policy, const Candidate &candidate) {
          });
 }
 
+// Whether the text has this word, which is no part of a longer one.
+bool has_word(std::string_view text, std::string_view word) {
+  const auto is_apart = [&](size_t at) {
+    return at >= text.size() || std::isalnum(static_cast<unsigned char>(text[at])) == 0;
+  };
+  if (word.empty()) return false;
+  for (size_t at = 0; (at = text.find(word, at)) != std::string_view::npos; ++at)
+    if ((at == 0 || is_apart(at - 1)) && is_apart(at + word.size())) return true;
+  return false;
+}
+
 }  // namespace
 
 bool names_providers(const Policy &policy, const Candidate &candidate, const fi_info *hints) {
@@ -62,12 +74,15 @@ bool is_configured(const Policy &policy, const Candidate &candidate) {
 }
 
 std::string setting_in(const Policy &policy, const Candidate &candidate, std::string_view reason) {
-  std::string where;
-  for (const UnitInfo *unit : providers_of(candidate))
-    for (const Setting &setting : settings_of(policy, *unit))
-      if (!setting.value.empty() && reason.find(setting.value) != std::string_view::npos)
-        where = setting.where;  // the strongest comes last
-  return where;
+  Setting quoted;
+  for (const UnitInfo *unit : providers_of(candidate)) {
+    for (const Setting &setting : settings_of(policy, *unit)) {
+      // A short value, such as "no", may be in the reason by chance. The strongest comes last.
+      if (setting.value.size() >= quoted.value.size() && has_word(reason, setting.value))
+        quoted = setting;
+    }
+  }
+  return quoted.where;
 }
 
 }  // namespace weft

@@ -464,6 +464,12 @@ TEST_F(FrontTest, AProviderThatIsAskedForAndHasNothingLeftIsToldOnce) {
     ASSERT_EQ(notices_.size(), 1u) << ::testing::PrintToString(notices_);
     EXPECT_THAT(notices_[0], HasSubstr("gone8"));
   }
+  // The value of another setting may be in the reason by chance.
+  site("version: 1\nparams: {tcp: {iface: gone-9}}\n");
+  notices_.clear();
+  ask(front({{"FI_TCP_EAGER_SIZE", "9"}}));
+  ASSERT_EQ(notices_.size(), 1u) << ::testing::PrintToString(notices_);
+  EXPECT_THAT(notices_[0], HasSubstr("10-site.yaml:2:16)"));
 }
 
 TEST_F(FrontTest, AProviderKnowsWhetherSomebodyNamesIt) {
