@@ -148,8 +148,10 @@ Front::~Front() = default;
 
 int Front::getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
                    const fi_info *hints, fi_info **out) noexcept {
+  // Flags of the core's own, which an application cannot give.
+  constexpr uint64_t kOwn = WEFT_GETINFO_NAMED | WEFT_GETINFO_OPENING;
   try {
-    return impl_->getinfo({version, node, service, flags, hints}, out);
+    return impl_->getinfo({version, node, service, flags & ~kOwn, hints}, out);
   } catch (const std::bad_alloc &) {
     return -FI_ENOMEM;
   } catch (const std::exception &error) {

@@ -500,6 +500,12 @@ TEST_F(FrontTest, AProviderKnowsWhetherSomebodyNamesIt) {
     EXPECT_EQ(offered(front(environment), prov_name), expected)
         << filter << "/" << (prov_name != nullptr ? prov_name : "");
   }
+  fi_info *list = nullptr;
+  (void)front({{"FI_TCP_IFACE", "named"}})
+      .getinfo(kVersion, nullptr, nullptr, WEFT_GETINFO_NAMED | WEFT_GETINFO_OPENING, nullptr,
+               &list);
+  EXPECT_THAT(shown(InfoPtr(list)), ElementsAre("udp eth0", "udp docker0"))
+      << "an application has no such flags";
   site("version: 1\nstacks: {mine: [{provider: tcp}]}\nuse: [mine]\n");
   EXPECT_TRUE(offered(front({{"FI_TCP_IFACE", "named"}}), nullptr)) << "a stack names it";
 }
