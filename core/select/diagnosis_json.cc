@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/json.h"
+#include "core/base/tostr.h"
 #include "core/loader/discovery.h"
 #include "core/select/front_impl.h"
 
@@ -24,6 +25,12 @@ bool mentions(std::string_view candidate, const std::set<std::string> &names) {
     if (end == std::string_view::npos) return false;
     candidate.remove_prefix(end + 1);
   }
+}
+
+std::string caps_text(uint64_t caps) {
+  char text[1024];
+  to_text(&caps, FI_TYPE_CAPS, text, sizeof text);
+  return text;
 }
 
 ordered_json chain_json(const std::vector<Stack::Explanation> &chain) {
@@ -77,11 +84,14 @@ Result<std::string> Front::Impl::why_json(std::string_view name) {
     }
   }
   if (told.decisions().empty()) {
-    for (const Slot &slot : slots)
-      if (slot.candidate.only_by_name && lower(slot.candidate.name) == lower(name))
-        told.add({slot.candidate.label(), Stage::kPolicy, false,
-                  "only those who ask for this name are offered it",
-                  "give it in FI_PROVIDER, or in prov_name of the hints", slot.candidate.origin});
+    for (const Slot &slot : slots) {
+      if (!slot.candidate.only_by_name || lower(slot.candidate.name) != lower(name)) continue;
+      std::string remedy = "give it in FI_PROVIDER, or in prov_name of the hints";
+      if (slot.candidate.only_for_caps != 0)
+        remedy += ", with " + caps_text(slot.candidate.only_for_caps) + " in caps";
+      told.add({slot.candidate.label(), Stage::kPolicy, false,
+                "only those who ask for this name are offered it", remedy, slot.candidate.origin});
+    }
   }
   if (told.decisions().empty() && !name.empty()) told.add(absence_of(name));
   return told.to_json();

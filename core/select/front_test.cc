@@ -189,6 +189,10 @@ TEST_F(FrontTest, AStackNotInUseCanBeAskedForByName) {
   Front &from = front();
   EXPECT_THAT(shown(ask(from)), Not(Contains(HasSubstr("sockets"))));
   EXPECT_THAT(reasons(from, "Sockets"), HasSubstr("only those who ask for this name"));
+  for (const auto &part : why(from, "sockets"))
+    EXPECT_EQ(part["remedy"].get<std::string>().ends_with(", with FI_ATOMIC in caps"),
+              part["candidate"] == "sockets(tcp;ofi_rxm)")
+        << part;
   const auto both =
       ElementsAre("sockets eth0", "sockets docker0", "sockets eth0", "sockets docker0");
   EXPECT_THAT(shown(ask(from, hints_for(FI_EP_UNSPEC, "sockets").get())), both);
