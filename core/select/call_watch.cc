@@ -3,7 +3,9 @@
 
 #include <signal.h>
 
-#include <system_error>
+#include <algorithm>
+#include <exception>
+#include <set>
 
 namespace weft {
 
@@ -15,7 +17,7 @@ CallWatch::CallWatch(const PluginCalls &calls, std::chrono::milliseconds patienc
   pthread_sigmask(SIG_SETMASK, &all, &old);
   try {
     thread_ = std::thread([this] { run(); });
-  } catch (const std::system_error &) {  // no more threads
+  } catch (const std::exception &) {  // no more threads, or no memory
   }
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }
@@ -31,14 +33,16 @@ CallWatch::~CallWatch() {
 }
 
 void CallWatch::run() {
-  PluginCalls::Clock::time_point told{};
+  const auto pause = std::max(patience_ / 4, std::chrono::milliseconds(1));
+  std::set<PluginCalls::Clock::time_point> told;  // when those began that were told
   std::unique_lock lock(mutex_);
-  while (!ended_.wait_for(lock, patience_ / 4, [this] { return end_; })) {
-    const std::optional<PluginCalls::Call> call = calls_.innermost(watched_);
-    if (!call || call->since == told || PluginCalls::Clock::now() - call->since < patience_)
-      continue;
-    told = call->since;
-    tell_(*call);
+  while (!ended_.wait_for(lock, pause, [this] { return end_; })) {
+    try {
+      const std::optional<PluginCalls::Call> call = calls_.innermost(watched_);
+      if (!call || PluginCalls::Clock::now() - call->since < patience_) continue;
+      if (told.insert(call->since).second) tell_(*call);
+    } catch (const std::exception &) {  // no memory for a line; the application goes on
+    }
   }
 }
 

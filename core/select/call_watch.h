@@ -37,6 +37,9 @@ class CallWatch {
   CallWatch(const CallWatch &) = delete;
   CallWatch &operator=(const CallWatch &) = delete;
 
+  // False: no thread could be had.
+  bool watches() const { return thread_.joinable(); }
+
  private:
   void run();
 

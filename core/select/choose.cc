@@ -297,13 +297,15 @@ int Front::Impl::getinfo(const Question &question, fi_info **out) {
 }
 
 int Front::Impl::choose_watched(const Question &question, Misses &misses, fi_info **out) {
-  struct Counted {
-    explicit Counted(std::atomic<size_t> &count) : count_(count) { ++count_; }
-    ~Counted() { --count_; }
-    std::atomic<size_t> &count_;
-  } counted(watches);
   const CallWatch watch(*calls, std::chrono::milliseconds(policy.probe_budget_ms->value),
                         [this](const PluginCalls::Call &call) { tell_overdue(call); });
+  // Only a thread that is there is counted: one too many would hide one of the application's.
+  struct Counted {
+    Counted(std::atomic<size_t> &all, size_t number) : all(all), number(number) { all += number; }
+    ~Counted() { all -= number; }
+    std::atomic<size_t> &all;
+    const size_t number;
+  } counted(watches, watch.watches() ? 1 : 0);
   return choose(question, misses, out);
 }
 
