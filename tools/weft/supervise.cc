@@ -218,6 +218,7 @@ int supervised(const std::string &command, const std::function<int()> &run) {
       absl::FPrintF(stderr, "%s: %s (%s) is left out: %s: %s\n", command, one.unit, one.library,
                     one.reason, kRemedy);
     if (ending.hung || !WIFEXITED(ending.status)) {
+      if (!blamed && WTERMSIG(ending.status) == SIGPIPE) raise(SIGPIPE);  // nobody reads any more
       if (!blamed)
         absl::FPrintF(stderr, "%s: killed by signal %d\n", command, WTERMSIG(ending.status));
       return kExitUsage;

@@ -419,6 +419,13 @@ for command in "info --json" why explain "config show" doctor "plugin list" "hoo
   says 2 "weft $(grep -o "^[a-z ]*[a-z]" <<<"$command"): the output is not complete: No space left" "'$command' into a full disk" \
     bash -c 'exec "$@" >/dev/full' bash "$bin/weft" $command
 done
+# One that nobody reads ends the command as it does any program, in silence.
+run 0 "'info' into a pipe without a reader" python3 -c 'import os, subprocess, sys
+reader, writer = os.pipe()
+os.close(reader)
+done = subprocess.run(sys.argv[1:], stdout=writer, stderr=subprocess.PIPE)
+sys.exit((done.returncode, done.stderr) != (-13, b"") and f"{done.returncode}: {done.stderr}")' "$bin/weft" info &&
+  pass "'info' into a pipe without a reader"
 says 2 "PID: Value -5 not in range" "a PID below 1" weft hook ls -- -5
 
 # A libfabric that is not weft is reported.
