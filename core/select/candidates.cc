@@ -262,7 +262,9 @@ class Maker {
         there += (there.empty() ? "" : ";") + word.text;
         back = word.text + (back.empty() ? "" : ";") + back;
       }
-      return same_word(there, name) || same_word(back, name);
+      return same_word(there, name) || same_word(back, name) ||
+             same_word(in_ofi_names(there, units_), name) ||
+             same_word(in_ofi_names(back, units_), name);
     });
   }
 
@@ -357,6 +359,19 @@ const UnitInfo *find_unit(const std::vector<UnitInfo> &units, std::string_view n
       return &unit;
   }
   return nullptr;
+}
+
+std::string in_ofi_names(std::string_view prov_name, const std::vector<UnitInfo> &units) {
+  std::string out;
+  while (true) {
+    const size_t end = prov_name.find_first_of(",;(+)");
+    const std::string_view word = prov_name.substr(0, end);
+    const UnitInfo *unit = find_unit(units, word);
+    out += unit != nullptr ? stack_name({StackUnit(unit)}) : std::string(word);
+    if (end == std::string_view::npos) return out;
+    out += prov_name[end];
+    prov_name.remove_prefix(end + 1);
+  }
 }
 
 std::string known_units(const std::vector<UnitInfo> &units, std::string_view meant,

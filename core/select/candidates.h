@@ -69,6 +69,9 @@ std::vector<Candidate> make_candidates(const Policy &policy, const std::vector<U
 // The unit with this name, by either of its names, in any case. Null: there is none.
 const UnitInfo *find_unit(const std::vector<UnitInfo> &units, std::string_view name);
 
+// A prov_name with the names that OFI has for the units in it: "tcp;rxm" is "tcp;ofi_rxm".
+std::string in_ofi_names(std::string_view prov_name, const std::vector<UnitInfo> &units);
+
 // "did you mean "tcp"? known: tcp, udp" with the units of these kinds (bits 1 << WEFT_KIND_...).
 std::string known_units(const std::vector<UnitInfo> &units, std::string_view meant, uint32_t kinds);
 

@@ -119,7 +119,7 @@ struct Front::Impl {
   static InfoPtr without_replaced_protocol(const Slot &slot, const fi_info *hints);
   static void make_auto(const fi_info *hints, fi_domain_attr &returned);
   // Whether the hints ask for a stack by the name that the policy gave it.
-  static bool is_named(const Candidate &candidate, const fi_info *hints);
+  bool is_named(const Candidate &candidate, const fi_info *hints) const;
   // prov_name_admits() by either name of each unit.
   static bool admits(const char *wanted, const StackUnits &units);
   // Asks one stack. False: it was rejected before the stage hints.

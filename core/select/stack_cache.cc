@@ -145,8 +145,8 @@ std::string Front::Impl::reason_of(const Built &built) {
   return why;
 }
 
-// The units of a chain may be named from either end.
-bool Front::Impl::is_named(const Candidate &candidate, const fi_info *hints) {
+// The units of a chain may be named from either end, by either of their names.
+bool Front::Impl::is_named(const Candidate &candidate, const fi_info *hints) const {
   if (hints == nullptr || hints->fabric_attr == nullptr || hints->fabric_attr->prov_name == nullptr)
     return false;
   const std::string_view wanted = hints->fabric_attr->prov_name;
@@ -154,7 +154,7 @@ bool Front::Impl::is_named(const Candidate &candidate, const fi_info *hints) {
   const size_t units = prov_name_units(wanted);
   return units > 1 && units == prov_name_units(candidate.name) &&
          wanted.find_first_of(",^") == std::string_view::npos &&
-         prov_name_admits(wanted, candidate.name);
+         prov_name_admits(in_ofi_names(wanted, loader->units()), candidate.name);
 }
 
 bool Front::Impl::admits(const char *wanted, const StackUnits &units) {

@@ -61,13 +61,16 @@ TEST(CollOffer, StandsOverEachLayerByName) {
     fi_collective_attr attr{.op = FI_SUM, .datatype = FI_UINT64};
     EXPECT_EQ(fi_query_collective(domain, FI_ALLREDUCE, &attr, 0), 0);
   }
-  // The units in the other order are the same stack.
-  const Info backwards(fi_allocinfo());
-  backwards->caps = FI_COLLECTIVE;
-  backwards->fabric_attr->prov_name = strdup("ofi_rxm;tcp");
-  Info same;
-  must(try_info(same, nullptr, nullptr, 0, backwards.get()));
-  EXPECT_STREQ(same->fabric_attr->prov_name, "tcp;ofi_rxm");
+  // The units in the other order, or by weft's own names, are the same stack.
+  for (const char *name : {"ofi_rxm;tcp", "tcp;rxm", "tcp;rxm;coll"}) {
+    const Info otherwise(fi_allocinfo());
+    otherwise->caps = FI_COLLECTIVE;
+    otherwise->fabric_attr->prov_name = strdup(name);
+    Info same;
+    must(try_info(same, nullptr, nullptr, 0, otherwise.get()));
+    EXPECT_STREQ(same->fabric_attr->prov_name,
+                 std::string(name).ends_with("coll") ? "tcp;ofi_rxm;off_coll" : "tcp;ofi_rxm");
+  }
   // Who asks for no collective operations gets the layer itself.
   const Info hints(fi_allocinfo());
   hints->fabric_attr->prov_name = strdup("tcp;ofi_rxm");
