@@ -17,7 +17,7 @@ here=$(dirname "$(realpath "$0")")
 make_hosts 10.82.0.1/8 10.82.0.2/8
 ip -n $left addr add 10.82.0.9/8 dev wire0 && ip -n $right addr add 10.98.0.9/8 dev wire0
 
-# ask NAME OPTIONS... -- LEFT_ARGUMENTS -- RIGHT_ARGUMENTS: runs both; the variable of the environment `place` says how.
+# both OPTIONS... -- LEFT_ARGUMENTS -- RIGHT_ARGUMENTS: runs both, each by the function `place`, with the environment `variables`.
 place=on_host
 both() {
   local options=() of_left=() of_right=()
