@@ -56,7 +56,7 @@ class TransferOps : public ReceiveOps<E> {
   }
   ssize_t sendmsg(const struct fi_msg *msg, uint64_t flags) { return send_msg(msg, flags); }
   ssize_t inject(const void *buf, size_t len, fi_addr_t dest) {
-    return one(false, buf, len, nullptr, dest, 0, 0, inject_flags(FI_SEND), own_context());
+    return one(false, buf, len, nullptr, dest, 0, 0, inject_flags(FI_SEND), nullptr);
   }
   ssize_t senddata(const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest,
                    void *context) {
@@ -65,7 +65,7 @@ class TransferOps : public ReceiveOps<E> {
   }
   ssize_t injectdata(const void *buf, size_t len, uint64_t data, fi_addr_t dest) {
     return one(false, buf, len, nullptr, dest, 0, data, inject_flags(FI_SEND) | FI_REMOTE_CQ_DATA,
-               own_context());
+               nullptr);
   }
 
   // ---- fi_ops_tagged ----
@@ -79,7 +79,7 @@ class TransferOps : public ReceiveOps<E> {
   }
   ssize_t tsendmsg(const struct fi_msg_tagged *msg, uint64_t flags) { return send_msg(msg, flags); }
   ssize_t tinject(const void *buf, size_t len, fi_addr_t dest, uint64_t tag) {
-    return one(true, buf, len, nullptr, dest, tag, 0, inject_flags(FI_SEND), own_context());
+    return one(true, buf, len, nullptr, dest, tag, 0, inject_flags(FI_SEND), nullptr);
   }
   ssize_t tsenddata(const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest,
                     uint64_t tag, void *context) {
@@ -88,7 +88,7 @@ class TransferOps : public ReceiveOps<E> {
   }
   ssize_t tinjectdata(const void *buf, size_t len, uint64_t data, fi_addr_t dest, uint64_t tag) {
     return one(true, buf, len, nullptr, dest, tag, data, inject_flags(FI_SEND) | FI_REMOTE_CQ_DATA,
-               own_context());
+               nullptr);
   }
 
   // ---- fi_ops_rma ----
@@ -115,8 +115,7 @@ class TransferOps : public ReceiveOps<E> {
     return rma_msg(true, msg, flags);
   }
   ssize_t inject_write(const void *buf, size_t len, fi_addr_t dest, uint64_t addr, uint64_t key) {
-    return rma_one(true, buf, len, nullptr, dest, addr, key, 0, inject_flags(FI_WRITE),
-                   own_context());
+    return rma_one(true, buf, len, nullptr, dest, addr, key, 0, inject_flags(FI_WRITE), nullptr);
   }
   ssize_t writedata(const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest,
                     uint64_t addr, uint64_t key, void *context) {
@@ -126,7 +125,7 @@ class TransferOps : public ReceiveOps<E> {
   ssize_t inject_writedata(const void *buf, size_t len, uint64_t data, fi_addr_t dest,
                            uint64_t addr, uint64_t key) {
     return rma_one(true, buf, len, nullptr, dest, addr, key, data,
-                   inject_flags(FI_WRITE) | FI_REMOTE_CQ_DATA, own_context());
+                   inject_flags(FI_WRITE) | FI_REMOTE_CQ_DATA, nullptr);
   }
 
   // ---- fi_ops_atomic ----
@@ -154,7 +153,7 @@ class TransferOps : public ReceiveOps<E> {
                         enum fi_datatype datatype, enum fi_op op) {
     const Simple s(buf, nullptr, nullptr, count, addr, key);
     return start_now(s.request(AtomicKind::kWrite, dest, raw(datatype), raw(op),
-                               inject_flags(FI_WRITE), own_context()));
+                               inject_flags(FI_WRITE), nullptr));
   }
   ssize_t fetch_atomic(const void *buf, size_t count, void *desc, void *result, void *result_desc,
                        fi_addr_t dest, uint64_t addr, uint64_t key, enum fi_datatype datatype,
@@ -286,13 +285,6 @@ class TransferOps : public ReceiveOps<E> {
     return kInjectCall | (level != 0 && self().heeds_level(direction) ? level : 0);
   }
 
-  // What an error of such a call tells: the endpoint's own context.
-  void *own_context() {
-    if constexpr (requires(E & e) { e.c()->fid.context; })
-      return self().c()->fid.context;
-    else
-      return nullptr;
-  }
   // A call with flags that names no level has the endpoint's, too.
   uint64_t with_level(uint64_t flags) {
     return flags & kLevelFlags ? flags : flags | (self().tx_flags() & kLevelFlags);
