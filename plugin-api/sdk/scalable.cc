@@ -188,8 +188,7 @@ Result<void> ScalableEndpoint::make_contexts() {
     context->lane.number = number_;
     context->lane.place = uint8_t(place);
     WEFT_TRY(context->part, part(receives ? place : place - receives_));
-    WEFT_TRY(const InfoList plain, info_of(*context));
-    WEFT_CHECK(make_endpoint(*context, *plain.front()));
+    WEFT_CHECK(make_own(*context));
     contexts_.push_back(std::move(context));
   }
   return {};
@@ -205,6 +204,12 @@ Result<InfoList> ScalableEndpoint::info_of(const Context &context) const {
                     ? one_side(plain->caps, kReceives, FI_RECV, FI_REMOTE_READ | FI_REMOTE_WRITE)
                     : one_side(plain->caps, kTransmits, FI_SEND, FI_READ | FI_WRITE);
   return list;
+}
+
+// One that holds the context's port until the application opens the context.
+Result<void> ScalableEndpoint::make_own(Context &context) {
+  WEFT_TRY(const InfoList plain, info_of(context));
+  return make_endpoint(context, *plain.front());
 }
 
 Result<void> ScalableEndpoint::make_endpoint(Context &context, const fi_info &info) {
@@ -238,6 +243,8 @@ Result<void> ScalableEndpoint::take_port(Context &context, const Address &first)
 Result<void> ScalableEndpoint::take_ports() {
   if (has_ports_) return {};
   WEFT_CHECK(make_contexts());
+  for (const auto &context : contexts_)
+    if (context->endpoint() == nullptr) WEFT_CHECK(make_own(*context));
   Address first = local_;
   if (first.size() == 0) {
     char bytes[256];
@@ -470,6 +477,8 @@ int ScalableEndpoint::setname(void *addr, size_t len) {
       std::ranges::any_of(contexts_, [](const auto &context) { return context->lane.open.load(); });
   if (enabled_ || in_use) return -FI_EOPBADSTATE;
   const Address before = std::exchange(local_, *address);
+  // The new row may have ports of the old one.
+  for (const auto &context : contexts_) close_endpoint(*context);
   has_ports_ = false;
   if (const auto done = take_ports(); !done) {
     WEFT_WARN(instance(), FI_LOG_EP_CTRL, "fi_setname: %s", done.error().text.c_str());

@@ -39,8 +39,8 @@ class Ports {
 // A context: its name is bound when it is asked for.
 class Endpoint final : public Object<Endpoint, fid_ep> {
  public:
-  Endpoint(const weft_instance *instance, Ports &ports)
-      : Object(instance, FI_CLASS_EP, nullptr), ports_(ports) {
+  Endpoint(const weft_instance *instance, Ports &ports, const Lane &lane)
+      : Object(instance, FI_CLASS_EP, nullptr), ports_(ports), lane_(lane) {
     fill_tables(*this);
   }
   int setname(void *addr, size_t) {
@@ -63,6 +63,7 @@ class Endpoint final : public Object<Endpoint, fid_ep> {
   }
   int close() {
     give_back();
+    lane_.open.store(false);
     delete this;
     return 0;
   }
@@ -74,6 +75,7 @@ class Endpoint final : public Object<Endpoint, fid_ep> {
   }
 
   Ports &ports_;
+  const Lane &lane_;
   unsigned wanted_ = 0, port_ = 0;
 };
 
@@ -96,8 +98,8 @@ class Maker final : public LaneMaker {
     auto *const lane = new LaneDomain(instance_);
     return Made{lane->c(), &lane->shared};
   }
-  Result<fid_ep *> make_endpoint(const Made &, const fi_info &) override {
-    return (new Endpoint(instance_, ports_))->c();
+  Result<fid_ep *> make_endpoint(const Made &made, const fi_info &) override {
+    return (new Endpoint(instance_, ports_, *made.shared->lane))->c();
   }
 
  private:
@@ -121,9 +123,13 @@ struct Entry {
     info.src_addr = &own;
     info.src_addrlen = sizeof own;
     info.ep_attr = &ep;
+    info.tx_attr = &tx;
+    info.rx_attr = &rx;
   }
   fi_info info{};  // first: an entry is found by it
   fi_ep_attr ep{};
+  fi_tx_attr tx{};
+  fi_rx_attr rx{};
   sockaddr_in own;
 };
 
@@ -137,35 +143,45 @@ class ScalablePorts : public ::testing::Test {
     instance_.core = &core_;
     domain.context.instance = &instance_;
   }
-  // The first port of the row that an endpoint with as many contexts of each kind gets, or the
-  // error. `wanted` 0: any.
-  Result<unsigned> first_port(Ports &ports, size_t contexts, unsigned wanted = 0) {
+  static sockaddr_in at_port(unsigned port) {
     sockaddr_in name{};
     name.sin_family = AF_INET;
-    name.sin_port = htons(uint16_t(wanted));
-    Entry entry(contexts, name);
-    Lanes lanes;
+    name.sin_port = htons(uint16_t(port));
+    return name;
+  }
+  // With as many contexts of each kind. `wanted` 0: any port.
+  Result<ScalableEndpoint *> open(Ports &ports, size_t contexts, unsigned wanted = 0) {
+    Entry entry(contexts, at_port(wanted));
     std::unique_ptr<LaneMaker, void (*)(LaneMaker *)> maker(
         new Maker(&instance_, ports), [](LaneMaker *made) { delete static_cast<Maker *>(made); });
-    WEFT_TRY(auto *const endpoint,
-             ScalableEndpoint::open(domain.context, lanes, std::move(maker), entry.info, nullptr));
+    return ScalableEndpoint::open(domain.context, lanes, std::move(maker), entry.info, nullptr);
+  }
+  void close(ScalableEndpoint *endpoint) {
+    EXPECT_EQ(fi_close(endpoint->base()), 0);
+    lanes.close();
+  }
+  // Whether all ports of a row are.
+  static bool are(bool free, const Ports &ports, unsigned first, size_t count) {
+    for (unsigned port = first; port < first + count; ++port)
+      if (ports.is_free(port) != free) return false;
+    return true;
+  }
+  // The first port of the row that an endpoint gets, or the error.
+  Result<unsigned> first_port(Ports &ports, size_t contexts, unsigned wanted = 0) {
+    WEFT_TRY(auto *const endpoint, open(ports, contexts, wanted));
+    sockaddr_in name{};
     size_t length = sizeof name;
     const int rc = fi_getname(endpoint->base(), &name, &length);
     const unsigned first = ntohs(name.sin_port);
-    const auto all = [&](bool free) {
-      for (unsigned port = first; port < first + 2 * contexts; ++port)
-        if (ports.is_free(port) != free) return false;
-      return true;
-    };
-    EXPECT_TRUE(rc != 0 || all(false)) << "not all are the endpoint's";
-    EXPECT_EQ(fi_close(endpoint->base()), 0);
-    lanes.close();
+    EXPECT_TRUE(rc != 0 || are(false, ports, first, 2 * contexts)) << "not all are the endpoint's";
+    close(endpoint);
     if (rc != 0) return fail(-rc, "%s", domain.instance.log().back().c_str());
-    EXPECT_TRUE(all(true)) << "some are left";
+    EXPECT_TRUE(are(true, ports, first, 2 * contexts)) << "some are left";
     return first;
   }
 
   TestDomain domain;
+  Lanes lanes;
 
  private:
   weft_core_services core_{};
@@ -211,6 +227,36 @@ TEST_F(ScalablePorts, BeginWhereTheApplicationSaysIfTheRowIsFree) {
   ASSERT_TRUE(other) << other.error().text;
   EXPECT_GE(*other, 40006u);
   EXPECT_NE(domain.instance.log().back().find("peers learn by fi_getname"), std::string::npos);
+}
+
+// fi_setname moves to another row as long as no context is open: also to one that shares ports with
+// the old one, and after contexts were closed, whose endpoints are gone.
+TEST_F(ScalablePorts, AreTakenAnewWithAnotherName) {
+  Ports ports(1);
+  ScalableEndpoint *const endpoint = *open(ports, 2, 40000);
+  const auto rename = [&](unsigned port) {
+    sockaddr_in name = at_port(port);
+    return fi_setname(endpoint->base(), &name, sizeof name);
+  };
+  ASSERT_EQ(rename(40000), 0);
+  ASSERT_EQ(rename(40001), 0) << "40001 to 40003 are its own";
+  EXPECT_TRUE(ports.is_free(40000) && are(false, ports, 40001, 4));
+  fid_ep *sender = nullptr, *receiver = nullptr;
+  ASSERT_EQ(fi_tx_context(endpoint->c(), 1, nullptr, &sender, nullptr), 0);
+  ASSERT_EQ(fi_rx_context(endpoint->c(), 0, nullptr, &receiver, nullptr), 0);
+  EXPECT_EQ(rename(40010), -FI_EOPBADSTATE);
+  ASSERT_EQ(fi_close(&sender->fid), 0);
+  ASSERT_EQ(fi_close(&receiver->fid), 0);
+  ASSERT_EQ(rename(40010), 0);
+  EXPECT_TRUE(are(true, ports, 40000, 5) && are(false, ports, 40010, 4));
+  ports.take(40020);
+  EXPECT_EQ(rename(40020), -FI_EADDRINUSE);
+  sockaddr_in name{};
+  size_t length = sizeof name;
+  ASSERT_EQ(fi_getname(endpoint->base(), &name, &length), 0);
+  EXPECT_EQ(ntohs(name.sin_port), 40010) << "the name of before";
+  close(endpoint);
+  EXPECT_TRUE(are(true, ports, 40010, 4));
 }
 
 }  // namespace

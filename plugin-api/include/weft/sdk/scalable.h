@@ -134,6 +134,7 @@ class ScalableEndpoint final : public Object<ScalableEndpoint, fid_ep> {
   const fi_info &info() const { return *info_.front(); }
   Result<void> make_contexts();
   Result<Part *> part(size_t index);
+  Result<void> make_own(Context &context);
   Result<void> make_endpoint(Context &context, const fi_info &info);
   static void close_endpoint(Context &context);
   Result<InfoList> info_of(const Context &context) const;
