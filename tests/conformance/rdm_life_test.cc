@@ -85,7 +85,9 @@ TEST(RdmLife, ReceivesMayComeBeforeEnable) {
   EXPECT_EQ(fi_trecv(p.ep, &tagged, 1, nullptr, FI_ADDR_UNSPEC, 7, 0, &tagged), 0);
   EXPECT_EQ(fi_recv(p.ep, &never, 1, nullptr, FI_ADDR_UNSPEC, &never), 0);
   EXPECT_EQ(fi_cancel(p.ep.fid(), &never), 0);
-  EXPECT_EQ(fi_recv(p.ep, &untagged, 1, nullptr, FI_ADDR_UNSPEC, &untagged), 0);
+  Handle<fid_ep> alias;
+  must(fi_ep_alias(p.ep, alias.out(), FI_RECV));
+  EXPECT_EQ(fi_recv(alias, &untagged, 1, nullptr, FI_ADDR_UNSPEC, &untagged), 0);
   must(fi_enable(p.ep));
   const std::string name =
       address_of([&](void *buffer, size_t *size) { return fi_getname(p.ep.fid(), buffer, size); });

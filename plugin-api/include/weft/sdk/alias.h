@@ -65,6 +65,8 @@ class Alias final : public Object<Alias<E>, fid_ep>, public TransferOps<Alias<E>
   static constexpr uint64_t kSendFlags = E::kSendFlags;
   Lock &lock() { return ep_.lock(); }
   bool enabled() const { return ep_.enabled(); }
+  bool may_receive() requires requires(E &e) { e.may_receive(); }
+  { return ep_.may_receive(); }
   uint64_t tx_flags() const { return tx_flags_; }
   uint64_t rx_flags() const { return rx_flags_; }
   bool reports(uint64_t flags) const { return ep_.reports(flags); }
