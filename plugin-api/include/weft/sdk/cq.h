@@ -16,9 +16,9 @@
 // endpoints let be posted bound it. So all providers keep one rule. It is about entries that a peer
 // causes and that use up no posted operation: a message into a multi-receive buffer, a remote write
 // with data. The provider takes the peer's bytes only while holds_back() is false; else the bytes
-// stay where they are. A call that would complete at once (receiver.h) waits, too: it gets
-// -FI_EAGAIN. A handler that has to wait marks itself dirty, and is flushed when there is room. A
-// provider that stops reading while a queue is full keeps the rule for all that it reads. Under
+// stay where they are. A handler that has to wait marks itself dirty, and is flushed when there is
+// room. A provider that stops reading while a queue is full keeps the rule for all that it reads.
+// What an application causes by its own call is reported at once, also if the queue is full. Under
 // FI_RM_DISABLED a full queue overruns: its entries can be read, then it says FI_EOVERRUN for ever
 // (fi_cq.3, NOTES). A queue whose entries a device makes has a CqSource (cq_source.h), and grows in
 // either case: the device has accepted those entries.
