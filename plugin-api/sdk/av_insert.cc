@@ -3,7 +3,6 @@
 #include <weft/sdk/av.h>
 #include <weft/sdk/domain.h>
 #include <weft/sdk/eq.h>
-#include <weft/sdk/peer_check.h>
 #include <weft/sdk/sock_addr.h>
 
 #include <charconv>
@@ -36,10 +35,8 @@ Result<Address> Av::check_peer(Result<Address> address) const {
                 address->format() == FI_ADDR_IB_UD ? "a queue pair number"
                 : address->format() == FI_ADDR_CXI ? "a PID"
                                                    : "a port");
-  const fid *const domain = domain_.fid;
-  if (domain->ops == nullptr) return address;  // a test's
-  const int rc = domain->ops->control(domain_.fid, WEFT_CHECK_PEER, &*address);
-  if (rc == 0 || rc == -FI_ENOSYS) return address;
+  const int rc = domain_.check_peer != nullptr ? domain_.check_peer(domain_, *address) : 0;
+  if (rc == 0) return address;
   char text[128];
   return fail(-rc, "%s is refused: %s", address->to_string().c_str(),
               strerror_into(-rc, text, sizeof text));

@@ -14,7 +14,6 @@
 #include "weft/sdk/domain.h"
 #include "weft/sdk/eq.h"
 #include "weft/sdk/ops.h"
-#include "weft/sdk/peer_check.h"
 
 namespace weft::sdk {
 namespace {
@@ -48,14 +47,10 @@ TEST(AvInsert, IndicesFollowTheOrderAcrossCalls) {
 }
 
 TEST(AvInsert, ADomainMayRefuseAPeer) {
-  static fi_ops ops{.size = sizeof(fi_ops)};
-  ops.control = [](fid *, int command, void *arg) {
-    if (command != WEFT_CHECK_PEER) return -FI_ENOSYS;
-    const std::string text = static_cast<const Address *>(arg)->to_string();
-    return text.find("10.0.0.2") == std::string::npos ? 0 : -FI_EHOSTUNREACH;
-  };
   Vector v;
-  v.domain.fid.ops = &ops;
+  v.domain.context.check_peer = [](DomainContext &, const Address &peer) {
+    return peer.to_string().find("10.0.0.2") == std::string::npos ? 0 : -FI_EHOSTUNREACH;
+  };
   const sockaddr_in peers[] = {v4(1), v4(2), v4(3)};
   fi_addr_t out[3];
   int errors[3];

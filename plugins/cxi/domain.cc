@@ -7,7 +7,6 @@
 #include <weft/sdk/av.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
-#include <weft/sdk/peer_check.h>
 
 #include <algorithm>
 #include <cinttypes>
@@ -88,6 +87,9 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
   shared().keeps_receives = true;
   shared().deferred = nullptr;  // the NIC does it (deferred_)
   shared().text_of = text_of_error;
+  shared().check_peer = [](sdk::DomainContext &domain, const sdk::Address &peer) {
+    return from(domain.fid)->check_peer(peer);
+  };
   if (has_vector_keys_) shared().av_keys = &vector_keys_;
   engine().yield_after(kReadsOfATurn);
   regions_.optimized = fabric.settings().optimized_mrs;
@@ -267,8 +269,6 @@ int Domain::cntr_open(struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *c
 
 int Domain::control(int command, void *arg) {
   switch (command) {
-    case WEFT_CHECK_PEER:
-      return check_peer(*static_cast<const sdk::Address *>(arg));
     case FI_QUEUE_WORK:
       return arg != nullptr ? deferred_.queue(*static_cast<const fi_deferred_work *>(arg))
                             : -FI_EINVAL;

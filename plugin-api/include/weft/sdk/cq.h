@@ -49,6 +49,7 @@ struct fid_peer_cq;
 
 namespace weft::sdk {
 
+class Address;
 class AvKeys;
 class CqFeeder;
 class CqSource;
@@ -78,6 +79,9 @@ struct DomainContext {
   bool keeps_receives = false;     // ReceiverSink::keep() is asked for each receive
   // What fi_cq_strerror says of a prov_errno; null, or what gives null: the operating system's text.
   const char *(*text_of)(int prov_errno) = nullptr;
+  // Whether a peer may come into an address vector of the domain: 0, or the -FI_E... of fi_av_insert,
+  // and the domain logs why. Null: each may whose address can be read. With the engine's lock held.
+  int (*check_peer)(DomainContext &domain, const Address &peer) = nullptr;
   // What counters start (deferred.h). Null: its device does.
   DeferredQueue *deferred = nullptr;
   std::atomic<size_t> children{0};  // open objects; a domain with some is busy
