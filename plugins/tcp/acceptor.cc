@@ -74,7 +74,9 @@ void Acceptor::close() {
 }
 
 int Acceptor::release() {
-  return listening_ ? -1 : std::exchange(socket_, -1);
+  if (listening_) return -1;
+  share_port(socket_);  // or its connection would keep the port for a while
+  return std::exchange(socket_, -1);
 }
 
 void Acceptor::on_event(uint32_t) {

@@ -96,7 +96,7 @@ class StreamListener final : public sdk::Object<StreamListener, fid_pep>,
                              private sdk::Handler {
  public:
   static Result<StreamListener *> open(Fabric &fabric, const fi_info &info, void *context);
-  sdk::UniqueFd release_socket() { return std::move(socket_); }
+  sdk::UniqueFd release_socket();
   // No connection carries private data.
   int getopt(int level, int name, void *value, size_t *length);
   using Object::instance;

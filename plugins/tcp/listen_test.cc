@@ -72,5 +72,35 @@ TEST(Connect, AComputationMayTakeLongerThanTheTimeToConnect) {
   EXPECT_EQ(wait_event(active.eq, {&active, &passive}).type, uint32_t(FI_CONNECTED));
 }
 
+// An endpoint may take a passive endpoint's address. The kernel remembers its connection for a while
+// (TIME_WAIT), and the address is free all the same.
+TEST(Connect, TheAddressIsFreeWhenTheConnectionHasEnded) {
+  Side active, passive;
+  for (Side *side : {&active, &passive}) side->open(options_info({}).get());
+  Listener listener(passive);
+  Handle<fid_pep> pep;
+  must(fi_passive_ep(active.fabric, active.info.get(), pep.out(), nullptr));
+  sockaddr_in name{};
+  name.sin_family = AF_INET;
+  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  must(fi_setname(pep.fid(), &name, sizeof name));
+  size_t size = sizeof name;
+  must(fi_getname(pep.fid(), &name, &size));
+  active.info->handle = pep.fid();
+  active.make_endpoint(active.info.get());
+  must(fi_connect(active.ep, listener.address().data(), nullptr, 0));
+  const Event request = next_request(passive, {&active, &passive});
+  passive.make_endpoint(request.info.get());
+  must(fi_accept(passive.ep, nullptr, 0));
+  for (Side *side : {&active, &passive})
+    EXPECT_EQ(wait_event(side->eq, {&active, &passive}).type, uint32_t(FI_CONNECTED));
+  active.ep.reset();
+  EXPECT_EQ(wait_event(passive.eq, {&passive}).type, uint32_t(FI_SHUTDOWN));
+  passive.ep.reset();
+  active.info->handle = nullptr;
+  must(fi_passive_ep(active.fabric, active.info.get(), pep.out(), nullptr));
+  EXPECT_EQ(fi_setname(pep.fid(), &name, sizeof name), 0);
+}
+
 }  // namespace
 }  // namespace weft::conformance

@@ -42,8 +42,8 @@ void apply_peer_settings(int fd, const Settings &settings);
 // it ready.
 enum class BindFor { kConnect, kName, kListen };
 Result<void> bind_socket(int fd, const sdk::SockAddr &address, BindFor what = BindFor::kConnect);
-// Accepted sockets inherit it. Without it they would block the port for the next listener for a
-// while.
+// Without it a connection blocks the port for the next listener for a while. Accepted sockets inherit
+// it.
 void share_port(int fd);
 // A socket of a connected endpoint with this name, and its name as it is then.
 Result<sdk::UniqueFd> named_socket(const sdk::Address &local, const Settings &settings,

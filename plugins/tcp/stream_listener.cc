@@ -75,6 +75,12 @@ Result<sdk::Address> StreamListener::start_listening(int backlog) {
   return socket_name(socket_.get()).value_or(sdk::SockAddr());
 }
 
+// For an endpoint, whose connection would keep the port for a while.
+sdk::UniqueFd StreamListener::release_socket() {
+  share_port(socket_.get());
+  return std::move(socket_);
+}
+
 void StreamListener::stop() {
   fabric_.engine().remove(*this);
   socket_.reset();
