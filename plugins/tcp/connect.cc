@@ -159,7 +159,13 @@ void Endpoint::connect_failed(int error, std::string_view data, int cause) {
   report_failure(error, std::string(data), cause);
 }
 
+// The peer is to end the connection, which it does when it notices.
+void Endpoint::on_mute() {
+  engine_.set_deadline(*this, sdk::now_ns() + domain_.fabric().settings().handshake_timeout_ns);
+}
+
 void Endpoint::on_deadline() {
+  if (state_ == State::kConnected) return disconnect(FI_ECONNRESET, true);
   if (state_ != State::kConnecting) return;
   WEFT_WARN(instance(), FI_LOG_EP_CTRL,
             "connect to %s: %s within %llu ms (tcp connect_timeout_ms): is the address right, and "

@@ -123,7 +123,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void failed(int error, const char *doing);
   void rejected(Reject reject);
   void lost(uint64_t flags, int error);
-  void on_mute() {}
+  void on_mute();
   bool is_hidden() const { return source_.has_value(); }  // beneath a layer
   bool no_room_to_report() const { return rx_.is_full(); }
   void written(const FrameHeader &header, bool counts);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Passive endpoints with many strangers, and applications that read events late.
+// Passive endpoints with many strangers, applications that read events late, and connected endpoints
+// beneath a layer whose peer is a stranger.
 #include <unistd.h>
+#include <weft/sdk/carrier.h>
 
 #include <chrono>
 #include <cstring>
+#include <optional>
 
 #include "plugins/tcp/test_stranger.h"
 #include "tests/conformance/harness.h"
@@ -100,6 +103,44 @@ TEST(Connect, TheAddressIsFreeWhenTheConnectionHasEnded) {
   active.info->handle = nullptr;
   must(fi_passive_ep(active.fabric, active.info.get(), pep.out(), nullptr));
   EXPECT_EQ(fi_setname(pep.fid(), &name, sizeof name), 0);
+}
+
+// ---- beneath a layer ----
+
+struct Beneath {
+  Beneath() {
+    side.open(options_info({}).get());
+    listener.emplace(side);
+    peer.emplace(address_of(*listener), "");
+    const Event request = next_request(side, {&side});
+    side.before_enable = [](Side &opened) {
+      void *ops = nullptr;
+      must(fi_open_ops(opened.ep.fid(), WEFT_CARRIER_OPS, 0, &ops, nullptr));
+      must(static_cast<weft_carrier_ops *>(ops)->identify(opened.ep, 1));
+    };
+    side.make_endpoint(request.info.get());
+    must(fi_accept(side.ep, nullptr, 0));
+    EXPECT_EQ(wait_event(side.eq, {&side}).type, uint32_t(FI_CONNECTED));
+  }
+
+  Side side;
+  std::optional<Listener> listener;
+  std::optional<Stranger> peer;
+};
+
+// The target of a refused access ends its half of the connection. A peer that does not notice holds no
+// operation for ever.
+TEST(Beneath, APeerThatIgnoresARefusalIsLeft) {
+  if (!in_fresh_process({"FI_TCP_HANDSHAKE_TIMEOUT_MS=500"})) return;
+  Beneath b;
+  b.peer->bad_write();
+  ASSERT_TRUE(until([&] { return !b.peer->drop(); }, {&b.side}));
+  char bytes[8] = {};
+  must(fi_send(b.side.ep, bytes, sizeof bytes, nullptr, 0, bytes));
+  std::optional<Completion> sent;
+  ASSERT_TRUE(until([&] { return (sent = poll(b.side.tx_cq)).has_value(); }, {}));
+  EXPECT_EQ(sent->err, FI_ECONNRESET);
+  EXPECT_EQ(wait_event(b.side.eq, {&b.side}).type, uint32_t(FI_SHUTDOWN));
 }
 
 }  // namespace

@@ -311,5 +311,29 @@ TEST(RdmStrangers, StrangersLeaveRoomForMessagesOfNamedPeers) {
   expect_kept(c, a, 20000);
 }
 
+// ---- refused accesses ----
+
+// Toward a peer whose protocol has no refusal the target ends its half of the connection. What the
+// peer sends before it notices arrives, though the target has something to send itself, which goes by
+// the next connection.
+TEST(RdmStrangers, ARefusedAccessLosesNothingOfEitherSide) {
+  Node a;
+  Host host(ntohs(a.name.sin_port));
+  const fi_addr_t to = a.insert(host.address());
+  auto peer = std::make_unique<Stranger>(a.name, hello(host.port(), 7));
+  EXPECT_EQ(answer(*peer, {&a}), 1);
+  const Bytes out = pattern(100, 1);
+  Bytes in(8);
+  must(fi_recv(a.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, mark(1)));
+  peer->bad_write();
+  ASSERT_TRUE(until({&a}, [&] { return !peer->drop(); }));
+  must(fi_tsend(a.ep, out.data(), out.size(), nullptr, to, 5, mark(2)));
+  peer->message(8, 8);
+  EXPECT_EQ(result(a, mark(1), {&a}), 0);
+  EXPECT_FALSE(a.take(mark(2))) << "it waits";
+  peer.reset();
+  EXPECT_TRUE(until({&a}, [&] { return host.accept_and_die(7); }));
+}
+
 }  // namespace
 }  // namespace weft::conformance

@@ -147,6 +147,8 @@ class Stream {
     if (released) engine_.mark_dirty(upper());
   }
   bool may_start(Operation &op) {
+    if (mute_) [[unlikely]]
+      return false;  // an attempt to send would end the connection before the peer does
     if (op.fence && answers_outstanding()) return false;
     if constexpr (requires { upper().prepare(op); }) return upper().prepare(op);
     return true;

@@ -63,7 +63,8 @@ Verdict Stream<Upper>::refuse_read(const FrameHeader &header, const RmaVector &v
 }
 
 // The peer waits for an answer that must not come, in a protocol without another one. So our half of
-// the connection ends: that fails its operation. What it sends until it knows takes effect.
+// the connection ends: that fails its operation. What it sends until it knows takes effect. Our own
+// operations wait for the end.
 template <class Upper>
 Verdict Stream<Upper>::end_answers() {
   if (mute_) return Verdict::kAccept;

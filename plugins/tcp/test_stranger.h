@@ -77,12 +77,32 @@ class Stranger {
     say(std::string("\3\0\0\0\0\0\20\0", 8) + little(uint64_t(16 + length)) +
         std::string(sent, 'x'));
   }
+  // A write of 8 bytes that waits for its acknowledgement, with a key that is nobody's.
+  void bad_write() {
+    say(std::string("\3\4\4\0\0\1\50\0", 8) + little(uint64_t(48)) + little(uint64_t(0)) +
+        little(uint64_t(8)) + little(uint64_t(0x6e6f626f6479)) + std::string(8, 'x'));
+  }
   // The answer, if there is one: 1 accept, 6 reject, 0 the end of the connection.
   std::optional<int> answer() {
     uint8_t bytes[40];
     const ssize_t n = ::recv(fd_, bytes, sizeof bytes, MSG_DONTWAIT);
     if (n < 0) return {};
     return n < 2 ? 0 : bytes[1];
+  }
+  // Drops what has come, and tells how many bytes; nullopt: nothing comes any more.
+  std::optional<size_t> drop() {
+    char scrap[65536];
+    size_t all = 0;
+    for (;;) {
+      const ssize_t n = ::recv(fd_, scrap, sizeof scrap, MSG_DONTWAIT);
+      if (n > 0) {
+        all += size_t(n);
+      } else if (all != 0 || (n < 0 && errno == EAGAIN)) {
+        return all;
+      } else {
+        return {};
+      }
+    }
   }
 
  private:
