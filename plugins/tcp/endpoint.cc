@@ -47,7 +47,7 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
       tx_(info),
       rx_(info),
       tx_ops_(limits().tx_size, kOpsAtOnce),
-      control_ops_(kMaxControlItems, kControlsAtOnce),
+      control_ops_(SIZE_MAX, kControlsAtOnce),  // owes_too_much() bounds the answers
       keeper_(sdk::order_of(info), kNativeOrder),
       own_recvs_(limits().rx_size) {
   keeper_.make_room(0);

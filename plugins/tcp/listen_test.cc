@@ -143,5 +143,39 @@ TEST(Beneath, APeerThatIgnoresARefusalIsLeft) {
   EXPECT_EQ(wait_event(b.side.eq, {&b.side}).type, uint32_t(FI_SHUTDOWN));
 }
 
+// Writes that the peer has not acknowledged yet leave room for the answers that it asks for.
+TEST(Beneath, WritesWithoutAnAnswerLeaveRoomForAnswers) {
+  Beneath b;
+  std::vector<uint8_t> memory = pattern(8, 1);
+  fid_mr *const region = b.side.expose(memory.data(), memory.size(), FI_REMOTE_READ, 77);
+  constexpr size_t kWrites = 70'000, kFrame = 16 + 24 + 8;
+  size_t heard = 0, completed = 0;
+  const auto hear = [&] {
+    heard += b.peer->drop().value_or(0);
+    while (const auto done = poll(b.side.tx_cq)) completed += done->err == 0;
+  };
+  for (size_t i = 0; i < kWrites; ++i) {
+    ssize_t rc;
+    while ((rc = fi_write(b.side.ep, memory.data(), 8, nullptr, 0, 0, 1, nullptr)) == -FI_EAGAIN)
+      hear();
+    must(rc);
+  }
+  ASSERT_TRUE(until(
+      [&] {
+        hear();
+        return completed == kWrites;
+      },
+      {}));
+  b.peer->read(0, fi_mr_key(region));
+  constexpr size_t kAll = 32 + kWrites * kFrame + 16 + 8;  // with the accept, and the answer
+  EXPECT_TRUE(until(
+      [&] {
+        hear();
+        return heard == kAll;
+      },
+      {}))
+      << heard << " of " << kAll;
+}
+
 }  // namespace
 }  // namespace weft::conformance

@@ -82,6 +82,11 @@ class Stranger {
     say(std::string("\3\4\4\0\0\1\50\0", 8) + little(uint64_t(48)) + little(uint64_t(0)) +
         little(uint64_t(8)) + little(uint64_t(0x6e6f626f6479)) + std::string(8, 'x'));
   }
+  // A read of 8 bytes.
+  void read(uint64_t address, uint64_t key) {
+    say(std::string("\3\2\0\0\0\1\50\0", 8) + little(uint64_t(40)) + little(address) +
+        little(uint64_t(8)) + little(key));
+  }
   // The answer, if there is one: 1 accept, 6 reject, 0 the end of the connection.
   std::optional<int> answer() {
     uint8_t bytes[40];
