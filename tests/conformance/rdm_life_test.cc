@@ -258,8 +258,6 @@ TEST(RdmLife, TheNameIsTheAddressThatPeersInsert) {
   EXPECT_NE(net[0].name(), net[1].name());
 }
 
-// fi_endpoint.3: a name is the endpoint's from fi_setname on, and fi_getname tells it before
-// fi_enable.
 TEST(RdmLife, WhatTheInfoLeavesOutIsOfItsDomain) {
   covers("names");
   Parts p;
@@ -282,6 +280,8 @@ TEST(RdmLife, WhatTheInfoLeavesOutIsOfItsDomain) {
       1);
 }
 
+// fi_endpoint.3: a name is the endpoint's from fi_setname on, and fi_getname tells it before
+// fi_enable.
 TEST(RdmLife, AnEndpointHasItsNameBeforeItIsEnabled) {
   covers("names");
   NEEDS_IPV4_ADDRESSES();
