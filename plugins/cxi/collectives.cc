@@ -15,6 +15,7 @@
 #include "plugins/cxi/bits.h"
 #include "plugins/cxi/device_memory.h"
 #include "plugins/cxi/endpoint.h"
+#include "plugins/cxi/nic/return_codes.h"
 #include "plugins/cxi/transmit.h"
 
 namespace weft::cxi {
@@ -152,7 +153,9 @@ void Collectives::close() {
   messages_.clear();
 }
 
-void Collectives::wait_for_manager() { manager_.reset(); }
+void Collectives::wait_for_manager() {
+  manager_.reset();
+}
 
 // ---- joining ----
 
@@ -415,18 +418,13 @@ void Collectives::post(Message &message) {
 }
 
 void Collectives::on_answer(Message &message, Rc rc) {
-  switch (rc) {
-    case Rc::kOk:
-      protocol_->on_reached(message.packet);
-      break;
-    case Rc::kUndeliverable:
-    case Rc::kVniNotFound:
-    case Rc::kPtlteNotFound:
-      protocol_->on_lost(sdk::now_ns(), message.packet);
-      break;
-    default:  // it has no place for the packet
-      message.at = sdk::now_ns() + settings_.fc_retry_ns + 1;
-      return;
+  if (rc == Rc::kOk) {
+    protocol_->on_reached(message.packet);
+  } else if (is_gone(rc)) {
+    protocol_->on_lost(sdk::now_ns(), message.packet);
+  } else {  // it has no place for the packet
+    message.at = sdk::now_ns() + settings_.fc_retry_ns + 1;
+    return;
   }
   spare_.splice(spare_.end(), messages_, message.self);
 }

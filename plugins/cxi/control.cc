@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "plugins/cxi/inbox.h"
+#include "plugins/cxi/nic/return_codes.h"
 #include "plugins/cxi/transmit.h"
 
 namespace weft::cxi {
@@ -99,19 +100,12 @@ void Control::send(Message &message) {
 }
 
 void Control::on_answer(Message &message, Rc rc) {
-  switch (rc) {
-    case Rc::kUndeliverable:
-    case Rc::kVniNotFound:
-    case Rc::kPtlteNotFound:
-      if (message.bits.type == ControlType::kNotify) transmit_.on_lost(message.peer, rc);
-      [[fallthrough]];
-    case Rc::kOk:
-      messages_.remove_if([&](const Message &one) { return &one == &message; });
-      return;
-    default:  // it has no place for the event
-      message.at = sdk::now_ns() + settings_.fc_retry_ns + 1;
-      schedule();
+  if (rc != Rc::kOk && !is_gone(rc)) {  // it has no place for the event
+    message.at = sdk::now_ns() + settings_.fc_retry_ns + 1;
+    return schedule();
   }
+  if (is_gone(rc) && message.bits.type == ControlType::kNotify) transmit_.on_lost(message.peer, rc);
+  messages_.remove_if([&](const Message &one) { return &one == &message; });
 }
 
 void Control::schedule() {

@@ -147,7 +147,7 @@ TEST(CxiObjects, QueuesKnowTheErrorsOfTheNic) {
   fid_cq *const cq = net[0].tx_cq;
   constexpr int kNoEntry = 18;  // of the NIC
   const std::pair<int, const char *> rows[] = {
-      {kNoEntry, "the target has no entry that matches"},
+      {kNoEntry, "the target has no entry that matches: no receive, or no region with this key"},
       {FI_CXI_ERRNO_RED_OP_MISMATCH, "reduction: the members disagree on the operation"},
       {FI_CXI_ERRNO_JOIN_SERVER_ERR, "join: the fabric manager has refused"},
       {ENODEV, strerror(ENODEV)},

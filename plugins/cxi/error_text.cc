@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "plugins/cxi/nic/words.h"
+#include "plugins/cxi/nic/return_codes.h"
 
 namespace weft::cxi {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "plugins/cxi/control.h"
-#include "plugins/cxi/transmit.h"
+#include "plugins/cxi/nic/return_codes.h"
 
 namespace weft::cxi {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "plugins/cxi/control.h"
 #include "plugins/cxi/inbox.h"
+#include "plugins/cxi/nic/return_codes.h"
 
 namespace weft::cxi {
 

@@ -8,6 +8,7 @@
 
 #include "plugins/cxi/control.h"
 #include "plugins/cxi/deferred.h"
+#include "plugins/cxi/nic/return_codes.h"
 #include "plugins/cxi/nic_counter.h"
 
 namespace weft::cxi {
@@ -26,22 +27,6 @@ std::vector<uint32_t> numbers(size_t from, size_t to) {
 }
 
 }  // namespace
-
-int errno_of(Rc rc) {
-  switch (rc) {
-    case Rc::kOk:
-      return 0;
-    case Rc::kUndeliverable:
-      return FI_EHOSTUNREACH;
-    case Rc::kVniNotFound:
-    case Rc::kPtlteNotFound:
-      return FI_ENOTCONN;
-    case Rc::kCanceled:
-      return FI_ECANCELED;
-    default:
-      return FI_EIO;
-  }
-}
 
 Transmit::Transmit(const Ports &ports, sdk::Engine &engine, sdk::TxContext &tx,
                    const Settings &settings, Counters &counters, size_t size, bool retries)

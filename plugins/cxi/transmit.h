@@ -177,9 +177,6 @@ class Transmit final : private sdk::Handler {
   std::vector<uint32_t> free_untagged_, free_tagged_, free_transactions_;
 };
 
-// What an application is told: FI_E... of fi_cxi.7.
-int errno_of(Rc rc);
-
 }  // namespace weft::cxi
 
 #endif

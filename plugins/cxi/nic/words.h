@@ -77,7 +77,6 @@ enum class Rc : uint8_t {
   kCanceled = 54,
   kAmoLength = 58,
 };
-const char *text_of(Rc rc);  // for fi_cq_strerror; null for others
 
 enum class EventType : uint8_t {
   kPut = 0,

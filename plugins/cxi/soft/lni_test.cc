@@ -3,9 +3,11 @@
 #include "plugins/cxi/soft/lni.h"
 
 #include <gtest/gtest.h>
+#include <rdma/fi_errno.h>
 
 #include <string>
 
+#include "plugins/cxi/nic/return_codes.h"
 #include "plugins/cxi/soft/test_nic.h"
 
 namespace weft::cxi {
@@ -65,11 +67,26 @@ TEST(Words, WildcardsOfInitiators) {
   EXPECT_FALSE(accepts(match_id(6, 1234), from));
 }
 
-TEST(Words, EachReturnCodeHasAText) {
+// fi_cxi.7, "CQ Error Event Errno".
+TEST(ReturnCodes, EachHasATextAndAnErrno) {
   for (const int rc :
        {0, 1, 2, 3, 4, 5, 6, 8, 16, 18, 25, 26, 27, 29, 33, 34, 36, 40, 41, 48, 52, 54, 58})
     EXPECT_NE(text_of(Rc(rc)), nullptr) << rc;
   EXPECT_EQ(text_of(Rc{63}), nullptr);
+  EXPECT_EQ(errno_of(Rc::kOk), 0);
+  EXPECT_EQ(errno_of(Rc::kUndeliverable), FI_EHOSTUNREACH);
+  EXPECT_EQ(errno_of(Rc::kVniNotFound), FI_ENOTCONN);
+  EXPECT_EQ(errno_of(Rc::kPtlteNotFound), FI_ENOTCONN);
+  EXPECT_EQ(errno_of(Rc::kCanceled), FI_ECANCELED);
+  for (const Rc rc : {Rc::kEntryNotFound, Rc::kOpViolation, Rc::kAddrOutOfRange, Rc{63}})
+    EXPECT_EQ(errno_of(rc), FI_EIO) << int(rc);
+}
+
+TEST(ReturnCodes, WhoDoesNotTakeAMessageIsThereAllTheSame) {
+  for (const Rc rc : {Rc::kUndeliverable, Rc::kVniNotFound, Rc::kPtlteNotFound})
+    EXPECT_TRUE(is_gone(rc)) << int(rc);
+  for (const Rc rc : {Rc::kOk, Rc::kEntryNotFound, Rc::kPtDisabled, Rc::kNoSpace, Rc::kCanceled})
+    EXPECT_FALSE(is_gone(rc)) << int(rc);
 }
 
 }  // namespace
