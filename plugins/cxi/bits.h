@@ -143,6 +143,16 @@ constexpr uint64_t cached_key(uint8_t lac, uint64_t address, bool is_optimized) 
          lac;
 }
 
+// No region has it. The NIC of an endpoint answers for the endpoint that there is none: with
+// ENTRY_NOT_FOUND.
+inline constexpr uint64_t kNobodysKey = uint64_t{1} << 60 | (kSolicited - 1);
+
+// A portal that an endpoint has only with a region.
+constexpr bool is_optimized_index(Index index) {
+  return (index >= kOptimizedWriteIndex && index < kWriteIndex) ||
+         (index >= kOptimizedReadIndex && index < kReadIndex);
+}
+
 // Where a peer's region is.
 struct RegionAt {
   Index index = 0;

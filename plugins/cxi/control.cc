@@ -88,15 +88,25 @@ void Control::tell(const Peer &peer, ControlBits bits) {
 }
 
 void Control::send(Message &message) {
-  Transfer put;
-  put.to = {message.peer.nid, message.peer.pid, kWriteIndex};
-  put.match_bits = message.bits.bits();
-  put.initiator = ports_.initiator;
-  put.eq = events_.get();
-  put.user_ptr = reinterpret_cast<uintptr_t>(&message);
   message.at = 0;
-  if (queue_.post(put, message.peer.vni) != 0) return on_answer(message, Rc::kNoSpace);
+  if (!put(message.peer, message.bits.bits(), *events_, reinterpret_cast<uintptr_t>(&message)))
+    on_answer(message, Rc::kNoSpace);
+}
+
+bool Control::ask(const Peer &peer, EventQueue &answers, uint64_t user_ptr) {
+  return put(peer, kNobodysKey, answers, user_ptr);
+}
+
+bool Control::put(const Peer &peer, uint64_t bits, EventQueue &eq, uint64_t user_ptr) {
+  Transfer put;
+  put.to = {peer.nid, peer.pid, kWriteIndex};
+  put.match_bits = bits;
+  put.initiator = ports_.initiator;
+  put.eq = &eq;
+  put.user_ptr = user_ptr;
+  if (queue_.post(put, peer.vni) != 0) return false;
   queue_.flush();
+  return true;
 }
 
 void Control::on_answer(Message &message, Rc rc) {

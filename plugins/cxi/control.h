@@ -52,6 +52,9 @@ class Control final : private sdk::Handler {
   void close();
 
   void tell(const Peer &peer, ControlBits bits);
+  // A put of no bytes, by which its sender learns whether the peer has an endpoint: the answer is
+  // ENTRY_NOT_FOUND if it has, and tells the peer's process nothing. False: not now.
+  bool ask(const Peer &peer, EventQueue &answers, uint64_t user_ptr);
 
   // ---- regions ----
   Portal &writes() { return *writes_; }
@@ -83,6 +86,7 @@ class Control final : private sdk::Handler {
   };
 
   void send(Message &message);
+  bool put(const Peer &peer, uint64_t bits, EventQueue &eq, uint64_t user_ptr);
   void on_answer(Message &message, Rc rc);
   void on_control(const Event &event);
   void on_access(const Event &event);

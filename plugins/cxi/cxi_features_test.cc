@@ -173,6 +173,52 @@ TEST(CxiObjects, QueuesKnowTheErrorsOfTheNic) {
   EXPECT_EQ(failed.prov_errno, kNoEntry);
 }
 
+// fi_cxi.7: FI_ENOTCONN says that there is no endpoint. One that does not know the key is there.
+void expect_unknown_keys(const std::vector<uint64_t> &keys, int mr_mode) {
+  Options options = with(FI_RMA | FI_ATOMIC);
+  options.mr_mode = mr_mode;
+  Net net(2, options);
+  net.exchange(0, 1);
+  uint64_t value = 0;
+  fid_ep *const ep = net[0].ep;
+  const fi_addr_t to = net.at(0, 1);
+  const auto errors_of = [&](uint64_t key) {
+    std::vector<Completion> errors;
+    const auto start = [&](const auto &call) {
+      net.post(call);
+      errors.push_back(net.wait(net[0].tx_cq));
+    };
+    start([&] { return fi_write(ep, &value, 8, nullptr, to, 0, key, nullptr); });
+    start([&] { return fi_read(ep, &value, 8, nullptr, to, 0, key, nullptr); });
+    start([&] { return fi_writedata(ep, &value, 8, nullptr, 1, to, 0, key, nullptr); });
+    start(
+        [&] { return fi_atomic(ep, &value, 1, nullptr, to, 0, key, FI_UINT64, FI_SUM, nullptr); });
+    return errors;
+  };
+  for (const uint64_t key : keys) {
+    SCOPED_TRACE(key);
+    for (const Completion &error : errors_of(key)) {
+      EXPECT_EQ(error.err, FI_EIO);
+      EXPECT_EQ(error.prov_errno, 18) << "no entry matches";
+    }
+  }
+  net.exchange(0, 1);
+  net[1].ep.reset();
+  for (const uint64_t key : keys) {
+    SCOPED_TRACE(key);
+    for (const Completion &error : errors_of(key)) EXPECT_EQ(error.err, FI_ENOTCONN);
+  }
+}
+
+TEST(CxiObjects, AnUnknownKeyIsNoMissingEndpoint) {
+  expect_unknown_keys({0, 7, 99, 100, 200, UINT32_MAX}, 0);
+  constexpr uint64_t kOfProvider = uint64_t{1} << 63, kCached = uint64_t{1} << 62,
+                     kOptimized = uint64_t{1} << 61;
+  expect_unknown_keys({7, 200, kOfProvider, kOfProvider | kOptimized,
+                       kOfProvider | kCached | kOptimized | 0x1000, kOfProvider | kCached | 0x1000},
+                      FI_MR_PROV_KEY);
+}
+
 // ---- regions ----
 
 // fi_cxi.7: "An RMA initiator can work concurrently with client and provider generated keys."

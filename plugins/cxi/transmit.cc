@@ -262,7 +262,8 @@ bool Transmit::read_events() {
 }
 
 void Transmit::on_acknowledged(const Event &event) {
-  auto &op = *reinterpret_cast<Op *>(event.user_ptr);
+  auto &op = *reinterpret_cast<Op *>(event.user_ptr & ~kOwnerBits);
+  if (event.user_ptr & kEndpointQuestion) return on_endpoint(op, event.rc);
   const bool counted = std::exchange(op.in_flight, false);  // not if a counter has started it
   if (op.is_message && event.rc == Rc::kPtDisabled) return on_refused(op, counted);
   if (retries_ && op.is_message && event.rc == Rc::kEntryNotFound && retry(op)) return;
@@ -277,6 +278,20 @@ void Transmit::on_acknowledged(const Event &event) {
   if (event.type == EventType::kCommandFailure) op.is_counted = false;  // it has not begun
   // The NIC has found the receive by itself.
   if (event.list == List::kPriority) op.matched = true;
+  if (event.rc == Rc::kPtlteNotFound && is_the_key_in_doubt(op)) return;
+  settle(op);
+}
+
+// An optimized region has portals of its own. Where there is none, the region may be missing, or the
+// whole endpoint: the portals for other regions, which each endpoint has, tell.
+bool Transmit::is_the_key_in_doubt(Op &op) {
+  return !op.is_message && is_optimized_index(op.transfer.to.index) &&
+         control_->ask(op.peer, *events_, op.transfer.user_ptr | kEndpointQuestion);
+}
+
+// Then it is the key, and the error that of any other key that the peer does not know.
+void Transmit::on_endpoint(Op &op, Rc answer) {
+  op.rc = is_gone(answer) ? answer : Rc::kEntryNotFound;
   settle(op);
 }
 

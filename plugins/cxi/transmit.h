@@ -130,11 +130,17 @@ class Transmit final : private sdk::Handler {
   };
 
   void on_acknowledged(const Event &event);
+  bool is_the_key_in_doubt(Op &op);  // true: the peer is asked
+  void on_endpoint(Op &op, Rc answer);
   void on_read(const Event &event);
   void on_matched(const Event &event);
   bool retry(Op &op);  // false: it has failed
   void on_deadline() override;
   void on_event(uint32_t) override {}
+
+  // Whose event it is: user_ptr is the address of an operation, with this in its low bits.
+  enum Owner : uint64_t { kOperation = 0, kEndpointQuestion = 1, kOwnerBits = 3 };
+  static_assert(alignof(Op) > kOwnerBits);
   void settle(Op &op);  // completes it, if it is done
   void complete(Op &op);
   void count(const Op &op, sdk::Cntr &counter);
