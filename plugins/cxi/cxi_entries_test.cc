@@ -85,6 +85,44 @@ TEST(CxiEntries, WithoutThemARegionIsNotEnabled) {
   EXPECT_EQ(windows[regions.size()], value);
 }
 
+// It has taken what it was told of drops, and would have said when it has room again.
+TEST(CxiEntries, FlowControlOfAPeerThatEnds) {
+  NIC_MATCHES();
+  if (!with_few_entries()) return;
+  Options options;
+  options.caps |= FI_RMA;
+  Child child([&](int socket) {
+    uint64_t window = 0;
+    Node node(options);
+    node.expose(&window, sizeof window, FI_REMOTE_WRITE, kMany);
+    tell_text(socket, node.name());
+    hear(socket);  // nothing but its NIC works until then
+  });
+  const std::string name = hear_text(child.socket());
+  Net net(1, options);
+  const fi_addr_t gone = net[0].insert(name);
+  uint64_t value = 0, write = 0;
+  for (size_t i = 0; i < kMany; ++i)
+    net.post([&] { return fi_send(net[0].ep, &value, sizeof value, nullptr, gone, nullptr); });
+  size_t sent = 0, failed = 0;
+  const auto count = [&](const Completion &done) { ++(done.err == 0 ? sent : failed); };
+  // The peer's NIC has refused some of them, and then it has been told how many.
+  for (int i = 0; i < 2; ++i) {
+    net.post([&] { return fi_write(net[0].ep, &value, 8, nullptr, gone, 0, kMany, &write); });
+    for (Completion done = net.wait(net[0].tx_cq); done.context != &write;) {
+      count(done);
+      done = net.wait(net[0].tx_cq);
+    }
+  }
+  EXPECT_GT(sent, 0u);
+  EXPECT_LT(sent, kMany);
+  child.kill();
+  while (sent + failed < kMany) count(net.wait(net[0].tx_cq));
+  EXPECT_GT(failed, 0u);
+  net.settle();
+  EXPECT_FALSE(poll(net[0].tx_cq));
+}
+
 // Both what the NIC starts by itself and what is called for are dropped, and come again.
 TEST(CxiEntries, FlowControlOfDeferredMessages) {
   if (!with_few_entries()) return;

@@ -33,6 +33,10 @@ struct Peer {
   Vni vni = 0;
 
   constexpr uint64_t key() const { return uint64_t{vni} << 32 | uint64_t{nid} << kPidBits | pid; }
+  static constexpr Peer of_key(uint64_t key) {
+    return {
+        .nid = Nid(key >> kPidBits & kMaxNid), .pid = Pid(key & kAnyPid), .vni = Vni(key >> 32)};
+  }
   // As events name it, if they do it by its NIC (words.h: is_logical()).
   static constexpr Peer of(uint32_t initiator, Vni vni) {
     return {.nid = initiator & kMatchAnyEp & kMaxNid,

@@ -40,10 +40,11 @@ Transmit::Transmit(const Ports &ports, sdk::Engine &engine, sdk::TxContext &tx,
       retry_time_ns_(settings.rnr_max_timeout_ns) {}
 
 Result<void> Transmit::open(bool waits) {
-  // An acknowledgement of each operation, a read of each long one, and a notice of each match.
-  const size_t size = ops_.limit();
-  WEFT_TRY(events_, ports_.lni->event_queue({.places = 3 * size + 256,
-                                             .reserved = size + 64,
+  // An acknowledgement of each operation, a read of each long one, and a notice of each match; and
+  // answers of peers.
+  const size_t size = ops_.limit(), answers = PeerWatch::kMostAsked;
+  WEFT_TRY(events_, ports_.lni->event_queue({.places = 3 * size + 256 + answers,
+                                             .reserved = size + 64 + answers,
                                              .fill_percent = settings_.cq_fill_percent,
                                              .waits = waits}));
   WEFT_TRY(queue_, ports_.lni->transmit_queue(size + 8, profile_ = ports_.profile));
@@ -120,6 +121,7 @@ Transmit::Op *Transmit::take() {
   if (op == nullptr) return nullptr;
   op->is_message = op->is_rendezvous = op->is_inject = false;
   op->acknowledged = op->read = op->matched = op->wants_match = op->in_flight = false;
+  op->is_awaited = op->is_lost = false;
   op->is_deferred = op->is_work = false;
   op->tries = 0;
   op->completion = nullptr;
@@ -150,13 +152,15 @@ void Transmit::count_in_nic(Op &op, sdk::Cntr *counter) {
 }
 
 void Transmit::give(Op &op) {
+  op.is_awaited = false;
   if (op.window.number != 0) ports_.lni->unmap(std::exchange(op.window, {}));
   if (op.number != UINT32_MAX) {
     (op.is_rendezvous ? long_ : transactions_)[op.number] = nullptr;
     auto &free = !op.is_rendezvous           ? free_transactions_
                  : op.number < kUntaggedLong ? free_untagged_
                                              : free_tagged_;
-    free.push_back(op.number);
+    // What the peer has begun, if it lives after all, should not meet another operation.
+    free.insert(op.is_lost ? free.begin() : free.end(), op.number);
   }
   ops_.give(&op);
 }
@@ -262,6 +266,8 @@ bool Transmit::read_events() {
 }
 
 void Transmit::on_acknowledged(const Event &event) {
+  if (event.user_ptr & kPeerQuestion)
+    return on_peer(Peer::of_key(event.user_ptr >> kOwnerShift), event.rc);
   auto &op = *reinterpret_cast<Op *>(event.user_ptr & ~kOwnerBits);
   if (event.user_ptr & kEndpointQuestion) return on_endpoint(op, event.rc);
   const bool counted = std::exchange(op.in_flight, false);  // not if a counter has started it
@@ -310,16 +316,22 @@ bool Transmit::retry(Op &op) {
 
 void Transmit::on_deadline() {
   const uint64_t now = sdk::now_ns();
-  uint64_t next = 0;
   bool posted = false;
+  again_at_ = 0;
   std::erase_if(again_, [&](Op *op) {
     if (op->again_at <= now && start(*op) == 0) return posted = true;
     if (op->again_at <= now) op->again_at = now + kFirstPauseNs;  // the queue is full
-    if (next == 0 || op->again_at < next) next = op->again_at;
+    if (again_at_ == 0 || op->again_at < again_at_) again_at_ = op->again_at;
     return false;
   });
-  engine_.set_deadline(*this, next);
   if (posted) queue_->flush();
+  if (look_at_ != 0 && now >= look_at_) look_at_peers(now);
+  schedule();
+}
+
+void Transmit::schedule() {
+  const bool looks_first = look_at_ != 0 && (again_at_ == 0 || look_at_ < again_at_);
+  engine_.set_deadline(*this, looks_first ? look_at_ : again_at_);
 }
 
 // The target has read the rest of a message.
@@ -343,8 +355,11 @@ void Transmit::on_matched(const Event &event) {
 
 void Transmit::settle(Op &op) {
   if (!op.acknowledged) return;
-  if (op.rc == Rc::kOk && ((op.is_rendezvous && !op.read) || (op.wants_match && !op.matched)))
+  if (op.rc == Rc::kOk && ((op.is_rendezvous && !op.read) || (op.wants_match && !op.matched))) {
+    op.is_awaited = true;
+    if (look_at_ == 0) start_watch();
     return;
+  }
   complete(op);
 }
 

@@ -15,6 +15,10 @@
 // peer wait here, in order, until those under way have come back; then the peer is told how many it
 // has dropped (Control), and when it says that it is ready they all go again.
 //
+// A peer that ends tells nobody. While something waits for what only a peer can do, after its NIC has
+// acknowledged it, the peer is asked from time to time whether it is there (PeerWatch). If it is gone,
+// what waits for it fails.
+//
 // All calls are with the endpoint's lock held. Not for what a region or an atomic operation is on
 // the wire: rma.cc makes the commands.
 #ifndef WEFT_PLUGINS_CXI_TRANSMIT_H
@@ -32,6 +36,7 @@
 #include "plugins/cxi/bits.h"
 #include "plugins/cxi/counters.h"
 #include "plugins/cxi/links.h"
+#include "plugins/cxi/peer_watch.h"
 #include "plugins/cxi/ports.h"
 #include "plugins/cxi/settings.h"
 
@@ -54,6 +59,8 @@ class Transmit final : private sdk::Handler {
     bool acknowledged = false, read = false, matched = false;
     bool wants_match = false;
     bool in_flight = false;
+    bool is_awaited = false;           // it is acknowledged, and its peer has not done its part
+    bool is_lost = false;              // and will not: it is gone
     uint32_t tries = 0;                // that found no receive
     uint64_t again_at = 0, until = 0;  // when it goes again, and when no more
     bool is_deferred = false;          // a counter starts it
@@ -129,6 +136,17 @@ class Transmit final : private sdk::Handler {
     bool told = false;     // of others: it will say when it is ready
   };
 
+  // What an event is of, in the low bits of its user_ptr. Above them there is the address of an
+  // operation, or the key of a peer.
+  enum Owner : uint64_t {
+    kOperation = 0,
+    kEndpointQuestion = 1,
+    kPeerQuestion = 2,
+    kOwnerBits = 3
+  };
+  static constexpr unsigned kOwnerShift = 2;
+  static_assert(alignof(Op) > kOwnerBits);
+
   void on_acknowledged(const Event &event);
   bool is_the_key_in_doubt(Op &op);  // true: the peer is asked
   void on_endpoint(Op &op, Rc answer);
@@ -137,10 +155,11 @@ class Transmit final : private sdk::Handler {
   bool retry(Op &op);  // false: it has failed
   void on_deadline() override;
   void on_event(uint32_t) override {}
-
-  // Whose event it is: user_ptr is the address of an operation, with this in its low bits.
-  enum Owner : uint64_t { kOperation = 0, kEndpointQuestion = 1, kOwnerBits = 3 };
-  static_assert(alignof(Op) > kOwnerBits);
+  void schedule();
+  void start_watch();
+  void look_at_peers(uint64_t now);
+  void on_peer(const Peer &peer, Rc answer);
+  void on_gone(const Peer &peer, Rc rc);
   void settle(Op &op);  // completes it, if it is done
   void complete(Op &op);
   void count(const Op &op, sdk::Cntr &counter);
@@ -167,7 +186,10 @@ class Transmit final : private sdk::Handler {
   sdk::Pool<Op> ops_;
   const bool retries_;
   uint64_t retry_time_ns_;
-  std::vector<Op *> again_;  // messages that wait for their next try
+  std::vector<Op *> again_;  // messages that wait for their next try,
+  uint64_t again_at_ = 0;    // and when that is
+  PeerWatch watch_;
+  uint64_t look_at_ = 0;  // when it looks for peers to ask; 0: when something new waits
   std::unique_ptr<EventQueue> events_;
   std::unique_ptr<TransmitQueue> queue_;
   Profile profile_;  // that the queue has

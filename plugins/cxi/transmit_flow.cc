@@ -41,6 +41,7 @@ void Transmit::on_returned(Parked &parked) {
   if (parked.drops != 0) {
     // More may come when it has been told: of what counters start.
     parked.told = true;
+    if (look_at_ == 0) start_watch();
     control_->tell(parked.peer, {ControlType::kNotify, uint16_t(std::exchange(parked.drops, 0))});
   } else if (!parked.told && parked.next == parked.waiting.size()) {
     parked_.erase(parked.peer.key());

@@ -129,6 +129,10 @@ void Child::stop() {
   ASSERT_TRUE(WIFSTOPPED(status)) << "the child process: " << describe_status(status);
 }
 
+void Child::go_on() {
+  ASSERT_EQ(::kill(pid_, SIGCONT), 0);
+}
+
 void Child::join() {
   const int status = wait();
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)

@@ -38,8 +38,9 @@ class Child {
   ~Child();
   int socket() const { return socket_; }
   void kill();
-  void stop();  // SIGSTOP: when this returns, none of its threads runs
-  void join();  // waits for its end, which must be a good one
+  void stop();   // SIGSTOP: when this returns, none of its threads runs
+  void go_on();  // after stop()
+  void join();   // waits for its end, which must be a good one
 
  private:
   int wait();

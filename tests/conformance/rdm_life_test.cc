@@ -431,8 +431,22 @@ struct Survivor : Driver {
     EXPECT_EQ(wait(node.tx_cq).err, 0);
   }
   void progress() override { node.progress(); }
-  ssize_t write(size_t size) {
-    return fi_write(node.ep, buffer.data(), size, nullptr, to, base, key, nullptr);
+  ssize_t write(size_t size, void *context = nullptr) {
+    return fi_write(node.ep, buffer.data(), size, nullptr, to, base, key, context);
+  }
+  // Long messages, of which the peer's program will read nothing: it has no receive. A write behind
+  // them says that they are there. How many wait for a receive then.
+  size_t announce() {
+    size_t waiting = 2;
+    post([&] { return fi_send(node.ep, buffer.data(), kVictimSizes[2], nullptr, to, nullptr); });
+    post(
+        [&] { return fi_tsend(node.ep, buffer.data(), kVictimSizes[2], nullptr, to, 1, nullptr); });
+    post([&] { return write(8, this); });
+    for (Completion done = wait(node.tx_cq); done.context != this; done = wait(node.tx_cq)) {
+      EXPECT_EQ(done.err, 0);
+      --waiting;
+    }
+    return waiting;
   }
   // Every kind of operation in every size. How many were accepted.
   size_t start_all() {
@@ -472,11 +486,18 @@ TEST(RdmLife, OperationsTowardAKilledPeerEnd) {
   NEEDS_PROCESSES();
   // No timeout is as short as the test's patience.
   if (!in_fresh_process({"FI_OFI_RXD_PEER_TIMEOUT_MS=120000"})) return;
-  Child first(be_the_victim), second(be_the_victim);
+  Child first(be_the_victim), second(be_the_victim), third(be_the_victim);
   {
     Survivor survivor(first);
     first.kill();
     survivor.expect_failures(survivor.start_all());
+    survivor.expect_failures(survivor.start_all());
+  }
+  {
+    Survivor survivor(third);
+    const size_t waiting = survivor.announce();
+    third.kill();
+    survivor.expect_failures(waiting);
     survivor.expect_failures(survivor.start_all());
   }
   Survivor survivor(second);

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Peers that end, or are stopped, while something waits for what only they can do: read the rest of
+// a long message, or meet a message with its receive.
+#include <rdma/fi_trigger.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "plugins/cxi/test_counted.h"
+#include "tests/conformance/process.h"
+
+namespace weft::conformance::rdm {
+namespace {
+
+constexpr size_t kLong = 100'000;
+constexpr uint64_t kAwaited = 1, kLast = 2;
+
+// Its NIC takes what comes; its program does nothing more until it hears something.
+void be_idle(int socket) {
+  Node node{Options()};
+  tell_text(socket, node.name());
+  hear(socket);
+}
+
+bool is_gone(int err) {
+  return err == FI_ENOTCONN || err == FI_EHOSTUNREACH;
+}
+
+// A short message behind the others: when its end is told, the NIC of the peer has all of them.
+void send_last(Net &net, fi_addr_t to) {
+  uint64_t last = 0;
+  net.post([&] { return fi_tsend(net[0].ep, &last, sizeof last, nullptr, to, kLast, &last); });
+  const Completion done = net.wait(net[0].tx_cq);
+  EXPECT_EQ(done.context, &last) << "nobody has read the others";
+  EXPECT_EQ(done.err, 0);
+}
+
+// Each context once, with such an error.
+void expect_gone(Net &net, std::set<void *> contexts) {
+  while (!contexts.empty()) {
+    const Completion done = net.wait(net[0].tx_cq);
+    EXPECT_TRUE(is_gone(done.err)) << done.err;
+    ASSERT_EQ(contexts.erase(done.context), 1u);
+  }
+  net.settle();
+  EXPECT_FALSE(poll(net[0].tx_cq)) << "told twice";
+}
+
+ssize_t send_matched(Node &node, const std::vector<uint8_t> &out, fi_addr_t to, void *context) {
+  const iovec iov{const_cast<uint8_t *>(out.data()), out.size()};
+  fi_msg_tagged message{};
+  message.msg_iov = &iov;
+  message.iov_count = 1;
+  message.addr = to;
+  message.tag = kAwaited;
+  message.context = context;
+  return fi_tsendmsg(node.ep, &message, FI_MATCH_COMPLETE | FI_COMPLETION);
+}
+
+// A long message that the NIC starts by itself.
+class Deferred {
+ public:
+  Deferred(Node &node, const std::vector<uint8_t> &out, fi_addr_t to)
+      : iov_{const_cast<uint8_t *>(out.data()), out.size()},
+        start_(node.count(0)),
+        done_(node.count(0)) {
+    op_.ep = node.ep;
+    op_.msg.msg_iov = &iov_;
+    op_.msg.iov_count = 1;
+    op_.msg.addr = to;
+    op_.msg.tag = kAwaited;
+    work_.threshold = 1;
+    work_.triggering_cntr = start_;
+    work_.completion_cntr = done_;
+    work_.op_type = FI_OP_TSEND;
+    work_.op.tagged = &op_;
+    must(fi_control(&node.domain->fid, FI_QUEUE_WORK, &work_));
+    must(fi_cntr_add(start_, 1));
+  }
+  uint64_t sent() const { return fi_cntr_read(done_); }
+  uint64_t failed() const { return fi_cntr_readerr(done_); }
+
+ private:
+  iovec iov_;
+  fi_op_tagged op_{};
+  fi_deferred_work work_{};
+  fid_cntr *start_, *done_;
+};
+
+TEST(CxiGone, WhatAPeerHasNotTakenEndsWithIt) {
+  if (!in_fresh_process()) return;
+  Child child(be_idle);
+  const std::string name = hear_text(child.socket());
+  Net net(2, with(FI_TRIGGER));
+  const fi_addr_t gone = net[0].insert(name);
+  const std::vector<uint8_t> out = pattern(kLong, 1), brief = pattern(8, 2);
+  char contexts[4] = {};
+  fid_ep *const ep = net[0].ep;
+  net.post([&] { return fi_send(ep, out.data(), kLong, nullptr, gone, &contexts[0]); });
+  net.post([&] { return fi_tsend(ep, out.data(), kLong, nullptr, gone, kAwaited, &contexts[1]); });
+  net.post([&] { return send_matched(net[0], out, gone, &contexts[2]); });
+  net.post([&] { return send_matched(net[0], brief, gone, &contexts[3]); });
+  const Deferred deferred(net[0], out, gone);
+  send_last(net, gone);
+  child.kill();
+  expect_gone(net, {&contexts[0], &contexts[1], &contexts[2], &contexts[3], nullptr});
+  EXPECT_EQ(deferred.failed(), 1u);
+  EXPECT_EQ(deferred.sent(), 0u);
+  net.exchange(0, 1, kLong);
+  net.exchange(1, 0, kLong);
+}
+
+// fi_cxi.7: there are 256 of them.
+TEST(CxiGone, NumbersOfLongMessagesComeBack) {
+  if (!in_fresh_process()) return;
+  Child child(be_idle);
+  const std::string name = hear_text(child.socket());
+  Net net(2);
+  const fi_addr_t gone = net[0].insert(name);
+  std::vector<uint8_t> out = pattern(kLong, 1), in(kLong);
+  std::vector<char> contexts(256);
+  for (char &context : contexts)
+    net.post([&] { return fi_send(net[0].ep, out.data(), kLong, nullptr, gone, &context); });
+  EXPECT_EQ(fi_send(net[0].ep, out.data(), kLong, nullptr, gone, &out), -FI_EAGAIN);
+  send_last(net, gone);
+  child.kill();
+  std::set<void *> all;
+  for (char &context : contexts) all.insert(&context);
+  expect_gone(net, all);
+  for (int i = 0; i < 3; ++i) {
+    std::fill(in.begin(), in.end(), 0);
+    must(fi_recv(net[1].ep, in.data(), kLong, nullptr, FI_ADDR_UNSPEC, &in));
+    net.post([&] { return fi_send(net[0].ep, out.data(), kLong, nullptr, net.at(0, 1), &out); });
+    EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
+    EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+    EXPECT_EQ(in, out);
+  }
+}
+
+TEST(CxiGone, AnEndpointThatWaitsCloses) {
+  if (!in_fresh_process()) return;
+  Child lives(be_idle), ends(be_idle);
+  for (const bool is_killed : {false, true}) {
+    SCOPED_TRACE(is_killed);
+    Child &child = is_killed ? ends : lives;
+    const std::string name = hear_text(child.socket());
+    Net net(1, with(FI_TRIGGER));
+    const fi_addr_t peer = net[0].insert(name);
+    const std::vector<uint8_t> out = pattern(kLong, 1);
+    const Deferred deferred(net[0], out, peer);
+    for (int i = 0; i < 3; ++i)
+      net.post(
+          [&] { return fi_tsend(net[0].ep, out.data(), kLong, nullptr, peer, kAwaited, nullptr); });
+    net.post([&] { return send_matched(net[0], out, peer, nullptr); });
+    send_last(net, peer);
+    if (is_killed) child.kill();
+    EXPECT_EQ(deferred.sent() + deferred.failed(), 0u);
+    net[0].ep.reset();  // fails the test, if fi_close does; so do its counters
+    if (!is_killed) {
+      tell(child.socket(), 1);
+      child.join();
+    }
+  }
+}
+
+TEST(CxiGone, WhoSleepsUntilAMessageEndsIsWoken) {
+  if (!in_fresh_process()) return;
+  Child child(be_idle);
+  const std::string name = hear_text(child.socket());
+  Options options;
+  options.tx_cq = Options::cq_attr(FI_CQ_FORMAT_TAGGED, FI_WAIT_FD);
+  Net net(1, options);
+  const fi_addr_t gone = net[0].insert(name);
+  const std::vector<uint8_t> out = pattern(kLong, 1);
+  net.post(
+      [&] { return fi_tsend(net[0].ep, out.data(), kLong, nullptr, gone, kAwaited, nullptr); });
+  send_last(net, gone);
+  child.kill();
+  fi_cq_tagged_entry entry;
+  EXPECT_EQ(fi_cq_sread(net[0].tx_cq, &entry, 1, nullptr, int(patience().count())), -FI_EAVAIL);
+  EXPECT_TRUE(is_gone(net.wait(net[0].tx_cq).err));
+}
+
+// The process has another peer, which ends meanwhile: so the one that is stopped was asked, too.
+TEST(CxiGone, APeerThatIsStoppedIsWaitedFor) {
+  if (!in_fresh_process()) return;
+  Child stopped([](int socket) {
+    Net net(1);
+    tell_text(socket, net[0].name());
+    hear(socket);
+    std::vector<uint8_t> in(kLong), brief(8);
+    must(fi_trecv(net[0].ep, in.data(), kLong, nullptr, FI_ADDR_UNSPEC, kAwaited, 0, &in));
+    EXPECT_EQ(net.wait(net[0].rx_cq).err, 0);
+    must(fi_trecv(net[0].ep, brief.data(), 8, nullptr, FI_ADDR_UNSPEC, kAwaited, 0, &brief));
+    EXPECT_EQ(net.wait(net[0].rx_cq).err, 0);
+    EXPECT_EQ(in, pattern(kLong, 1));
+    EXPECT_EQ(brief, pattern(8, 2));
+    tell(socket, 1);
+    hear(socket);
+  });
+  Child killed(be_idle);
+  const std::string name = hear_text(stopped.socket()), other = hear_text(killed.socket());
+  Net net(1);
+  const fi_addr_t to = net[0].insert(name), gone = net[0].insert(other);
+  const std::vector<uint8_t> out = pattern(kLong, 1), brief = pattern(8, 2);
+  char contexts[3] = {};
+  net.post(
+      [&] { return fi_tsend(net[0].ep, out.data(), kLong, nullptr, to, kAwaited, &contexts[0]); });
+  net.post([&] { return send_matched(net[0], brief, to, &contexts[1]); });
+  send_last(net, to);
+  stopped.stop();
+  net.post([&] {
+    return fi_tsend(net[0].ep, out.data(), kLong, nullptr, gone, kAwaited, &contexts[2]);
+  });
+  send_last(net, gone);
+  killed.kill();
+  expect_gone(net, {&contexts[2]});
+  stopped.go_on();
+  tell(stopped.socket(), 1);
+  std::set<void *> done;
+  for (int i = 0; i < 2; ++i) {
+    const Completion completion = net.wait(net[0].tx_cq);
+    EXPECT_EQ(completion.err, 0) << fi_strerror(completion.err);
+    done.insert(completion.context);
+  }
+  EXPECT_EQ(done, (std::set<void *>{&contexts[0], &contexts[1]}));
+  EXPECT_EQ(hear(stopped.socket()), 1u);
+  tell(stopped.socket(), 1);
+  stopped.join();
+}
+
+// ---- the other way round: the sender ends ----
+
+// Sends a long message, and one behind it.
+void be_a_sender(int socket) {
+  Net net(1);
+  const fi_addr_t to = net[0].insert(hear_text(socket));
+  const std::vector<uint8_t> out = pattern(kLong, 1);
+  net.post([&] { return fi_tsend(net[0].ep, out.data(), kLong, nullptr, to, kAwaited, nullptr); });
+  send_last(net, to);
+  tell(socket, 1);
+  hear(socket);
+}
+
+// `early`: the receive is posted while the sender is stopped, so its NIC is asked for the rest.
+void expect_a_lost_receive(Child &child, bool early) {
+  Net net(2);
+  tell_text(child.socket(), net[0].name());
+  uint64_t last = 1;
+  must(fi_trecv(net[0].ep, &last, sizeof last, nullptr, FI_ADDR_UNSPEC, kLast, 0, &last));
+  EXPECT_EQ(net.wait(net[0].rx_cq).context, &last);
+  ASSERT_TRUE(net.until([&] { return can_hear(child.socket()); }));
+  std::vector<uint8_t> in(kLong);
+  const auto receive = [&] {
+    must(fi_trecv(net[0].ep, in.data(), kLong, nullptr, FI_ADDR_UNSPEC, kAwaited, 0, &in));
+  };
+  if (early) {
+    child.stop();
+    receive();
+    net.settle();
+  }
+  child.kill();
+  if (!early) receive();
+  const Completion done = net.wait(net[0].rx_cq);
+  EXPECT_EQ(done.context, &in);
+  EXPECT_TRUE(is_gone(done.err)) << done.err;
+  net.settle();
+  EXPECT_FALSE(poll(net[0].rx_cq)) << "told twice";
+  net.exchange(1, 0, kLong);
+}
+
+TEST(CxiGone, AReceiveEndsWithItsSenderOnce) {
+  if (!in_fresh_process()) return;
+  Child first(be_a_sender), second(be_a_sender);
+  expect_a_lost_receive(first, false);
+  expect_a_lost_receive(second, true);
+}
+
+}  // namespace
+}  // namespace weft::conformance::rdm
