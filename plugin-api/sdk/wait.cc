@@ -212,6 +212,26 @@ void WaitObject::lower() {
   if (event_ >= 0) eventfd_read(event_, &count);
 }
 
+namespace {
+
+// From here on signals wait for a look. `before` is what the thread goes back to.
+void hold_signals(sigset_t &before) {
+  sigset_t all;
+  sigfillset(&all);
+  // What the thread does itself must not wait.
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT})
+    sigdelset(&all, signal);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+}
+
+// Runs the handlers of those that came.
+bool has_signals(const sigset_t &before) {
+  const timespec at_once{};
+  return ::ppoll(nullptr, 0, &at_once, &before) < 0 && errno == EINTR;
+}
+
+}  // namespace
+
 // A thread's descriptor serves all of its blocking calls: a thread is in one at a time.
 struct WaitObject::Waiter::Place {
   ~Place() {
@@ -220,6 +240,9 @@ struct WaitObject::Waiter::Place {
   int event = -1;
   pid_t process = 0;  // a child of fork() must not share its parent's
   std::vector<pollfd> fds;
+  // Of the blocking call that the thread is in.
+  bool has_blocked = false, holds_signals = false;
+  sigset_t before;
 };
 
 WaitObject::Waiter::Place &WaitObject::Waiter::place() {
@@ -234,6 +257,7 @@ WaitObject::Waiter::Place &WaitObject::Waiter::place() {
 
 WaitObject::Waiter::Waiter(WaitObject &object) : object_(object) {
   if (object.type_ != FI_WAIT_YIELD) event_ = place().event;
+  if (event_ >= 0) place().has_blocked = false;
   object_.waiters_.push_back(this);
 }
 
@@ -241,6 +265,8 @@ WaitObject::Waiter::~Waiter() {
   std::erase(object_.waiters_, this);
   eventfd_t count;
   if (raised_ && event_ >= 0) eventfd_read(event_, &count);
+  if (event_ < 0 || !std::exchange(place().holds_signals, false)) return;
+  pthread_sigmask(SIG_SETMASK, &place().before, nullptr);
 }
 
 void WaitObject::Waiter::looked() {
@@ -263,8 +289,18 @@ int WaitObject::Waiter::prepare(const weft_instance *instance, enum fi_log_subsy
 }
 
 bool WaitObject::Waiter::block(int timeout_ms) {
-  std::vector<pollfd> &fds = place().fds;
-  return ::poll(fds.data(), nfds_t(fds.size()), timeout_ms) >= 0 || errno != EINTR;
+  Place &here = place();
+  pollfd *const fds = here.fds.data();
+  const auto count = nfds_t(here.fds.size());
+  if (!std::exchange(here.has_blocked, true))
+    return ::poll(fds, count, timeout_ms) >= 0 || errno != EINTR;
+  // Woken in vain, the caller has looked again. A source may have something to do all the time: then
+  // no poll sleeps, and signals come in between. So they wait for the next one.
+  if (!std::exchange(here.holds_signals, true)) hold_signals(here.before);
+  const timespec time{.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1'000'000L};
+  const int rc = ::ppoll(fds, count, timeout_ms < 0 ? nullptr : &time, &here.before);
+  // Where a descriptor is ready it has not looked for them.
+  return rc < 0 ? errno != EINTR : !has_signals(here.before);
 }
 
 YieldingWait::~YieldingWait() {
@@ -272,17 +308,9 @@ YieldingWait::~YieldingWait() {
 }
 
 bool YieldingWait::yield() {
-  if (!std::exchange(holds_signals_, true)) {
-    sigset_t all;
-    sigfillset(&all);
-    // What the thread does itself must not wait.
-    for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT})
-      sigdelset(&all, signal);
-    pthread_sigmask(SIG_BLOCK, &all, &before_);
-  }
+  if (!std::exchange(holds_signals_, true)) hold_signals(before_);
   sched_yield();
-  const timespec at_once{};
-  return ::ppoll(nullptr, 0, &at_once, &before_) >= 0 || errno != EINTR;
+  return !has_signals(before_);
 }
 
 // ---- the descriptor ----

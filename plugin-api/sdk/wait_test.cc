@@ -170,6 +170,37 @@ TEST(WaitObjectWaiter, SleepsUntilAnEventOrTheTimeout) {
   EXPECT_TRUE(sleeper.eventually_done());
 }
 
+// A source that has something to do all the time: no poll sleeps, and the signal comes in between.
+TEST(WaitObjectWaiter, ASignalIsSeenWhereNoPollSleeps) {
+  TestInstance instance;
+  EventSource source;
+  WaitObject wait;
+  ASSERT_TRUE(wait.open(FI_WAIT_UNSPEC));
+  wait.add_source({.engine = &source.engine});
+  source.event.signal();
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = [](int) {};
+  sigaction(SIGUSR1, &action, &before);
+  {
+    WaitObject::Waiter waiter(wait);
+    const auto block = [&] {
+      waiter.looked();
+      EXPECT_EQ(waiter.prepare(instance.c(), FI_LOG_CQ, "test"), 0);
+      return waiter.block(-1);
+    };
+    EXPECT_TRUE(block());
+    EXPECT_TRUE(block());
+    pthread_kill(pthread_self(), SIGUSR1);
+    EXPECT_FALSE(block());
+    EXPECT_TRUE(block()) << "it is told once";
+  }
+  sigset_t now;
+  pthread_sigmask(SIG_BLOCK, nullptr, &now);
+  EXPECT_EQ(sigismember(&now, SIGUSR1), 0) << "signals are as before the call";
+  sigaction(SIGUSR1, &before, nullptr);
+}
+
 TEST(WaitObjectWaiter, ManyObjectsNeedNoDescriptorsOfTheirOwn) {
   TestInstance instance;
   EventSource source;
