@@ -55,7 +55,16 @@ PeerStream *PeerStream::asker(uint64_t token) {
 void PeerStream::note(uint64_t token) {
   const size_t slot = Engine::slot_of(token);
   if (slot >= asked_.size()) asked_.resize(std::max(slot + 1, 2 * asked_.size()));
+  if (asked_[slot] != 0) overtaken_.push_back(asked_[slot]);
   asked_[slot] = token;
+}
+
+// With the engine's lock held.
+bool PeerStream::take_overtaken(uint64_t token) {
+  const auto found = std::ranges::find(overtaken_, token);
+  if (found == overtaken_.end()) return false;
+  overtaken_.erase(found);
+  return true;
 }
 
 void PeerStream::hand_over(PeerStream &to) {
@@ -64,6 +73,8 @@ void PeerStream::hand_over(PeerStream &to) {
   first_ = acks_ = 0;
   for (uint64_t &token : asked_)
     if (token != 0) to.note(std::exchange(token, 0));
+  to.overtaken_.insert(to.overtaken_.end(), overtaken_.begin(), overtaken_.end());
+  overtaken_.clear();
 }
 
 bool PeerStream::has_asked(uint64_t token) const {
@@ -245,9 +256,19 @@ std::optional<Refusal> PeerStream::on_head() {
   frame_ = *frame;
   taken_ = 0;
   if (frame_.kind == Frame::Kind::kPacket) return on_packet_head();
+  bool is_overtaken = false;
   {
     const EngineGuard guard(engine_.lock);
-    asker_ = asker(frame_.reply.token);
+    const uint64_t token = frame_.reply.token;
+    asker_ = asker(token);
+    if (asker_ == nullptr)
+      is_overtaken =
+          take_overtaken(token) || (partner_ != nullptr && partner_->take_overtaken(token));
+  }
+  if (is_overtaken) {
+    taking_ = Taking::kNothing;
+    if (frame_.bytes == 0) taking_ = Taking::kHead;
+    return std::nullopt;
   }
   if (asker_ != this && (partner_ == nullptr || frame_.bytes != 0)) return Refusal::kAnswer;
   taking_ = Taking::kReplyBytes;
@@ -337,6 +358,7 @@ void PeerStream::end(Rc why) {
     const EngineGuard guard(engine_.lock);
     engine_.forget(static_cast<const Asker &>(*this));
     asked.swap(asked_);
+    overtaken_.clear();
     items_.erase(items_.begin(), items_.begin() + ptrdiff_t(first_));
     items.swap(items_);
     first_ = written_ = reply_bytes_ = acks_ = 0;

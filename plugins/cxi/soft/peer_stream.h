@@ -102,6 +102,7 @@ class PeerStream final : private Asker {
   void push(Item item);
   bool has_asked(uint64_t token) const;
   void note(uint64_t token);
+  bool take_overtaken(uint64_t token);
   void fill(Item &item, size_t offset, std::span<uint8_t> out);
   size_t put_out(Item &item, std::span<uint8_t> room);
   size_t output_short(std::span<uint8_t> room);
@@ -125,6 +126,8 @@ class PeerStream final : private Asker {
   std::vector<std::vector<uint8_t>> spare_;  // copies whose memory is used again
   // What was asked and not answered: tokens, by the place that Engine::slot_of() says. 0: none.
   std::vector<uint64_t> asked_;
+  // The same of operations that were given up, and whose place another question has by now.
+  std::vector<uint64_t> overtaken_;
   // ---- in ----
   Head head_;
   size_t have_ = 0;  // of the head

@@ -143,6 +143,23 @@ TEST(PeerStream, TheEndFailsWhatIsUnderWay) {
   EXPECT_EQ(only(*wire.b.events).rc, Rc::kMstCancelled);
 }
 
+// What others have under way goes on.
+TEST(PeerStream, AnAnswerToAQueueThatIsClosedEndsNothing) {
+  Wire wire;
+  std::vector<uint8_t> there = content(10'000, 1), got(10'000);
+  wire.b.inbox->append(List::kPriority, wire.b.entry_for(region(1, 0), there));
+  wire.a.start(wire.a.transfer(Op::kGet, got, 2, 0));
+  std::vector<uint8_t> bytes(1000);
+  bytes.resize(wire.a.stream->output(bytes));
+  ASSERT_EQ(wire.b.stream->on_bytes(bytes), std::nullopt);
+  wire.a.queue = must(wire.a.lni->transmit_queue(64, {.vni = kVni}));
+  wire.a.start(wire.a.transfer(Op::kGet, got, 2, 0));  // in the place of the first one
+  wire.settle();
+  EXPECT_EQ(only(*wire.a.acks).rc, Rc::kOk);
+  EXPECT_FALSE(Process::take(*wire.a.acks));
+  EXPECT_EQ(got, there);
+}
+
 TEST(PeerStream, AnAnswerToWhatWasNotAskedEndsIt) {
   Wire wire;
   std::array<uint8_t, kHeadSize> head;
