@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -33,7 +34,11 @@ int wait_for(pid_t pid) {
   const int handle = int(syscall(SYS_pidfd_open, pid, 0));
   if (handle >= 0) {
     pollfd p{handle, POLLIN, 0};
-    if (::poll(&p, 1, int((2 * patience()).count())) == 0) ::kill(pid, SIGKILL);
+    const Deadline deadline(2 * patience());
+    int rc;
+    while ((rc = ::poll(&p, 1, deadline.left_ms())) < 0 && errno == EINTR) {
+    }
+    if (rc == 0) ::kill(pid, SIGKILL);
     ::close(handle);
   }
   int status = -1;
@@ -95,9 +100,12 @@ Child::Child(const std::function<void(int)> &body) {
   int sockets[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0)
     throw std::runtime_error("socketpair");
+  const pid_t parent = getpid();
   pid_ = fork();
   if (pid_ < 0) throw std::runtime_error("fork");
   if (pid_ == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a parent that crashes leaves no child
+    if (getppid() != parent) _exit(2);
     ::close(sockets[0]);
     int status = 0;
     try {
@@ -151,14 +159,17 @@ void read_all(int socket, void *to, size_t size) {
     pollfd p{socket, POLLIN, 0};
     if (::poll(&p, 1, deadline.left_ms()) == 0)
       throw std::runtime_error("the other process says nothing");
-    const ssize_t n = ::recv(socket, static_cast<char *>(to) + done, size - done, 0);
+    const ssize_t n = ::recv(socket, static_cast<char *>(to) + done, size - done, MSG_DONTWAIT);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n <= 0) throw std::runtime_error("the other process is gone");
     done += size_t(n);
   }
 }
 void write_all(int socket, const void *from, size_t size) {
-  if (::send(socket, from, size, MSG_NOSIGNAL) != ssize_t(size))
-    throw std::runtime_error("the other process is gone");
+  ssize_t n;
+  while ((n = ::send(socket, from, size, MSG_NOSIGNAL)) < 0 && errno == EINTR) {
+  }
+  if (n != ssize_t(size)) throw std::runtime_error("the other process is gone");
 }
 }  // namespace
 

@@ -6,9 +6,13 @@
 //       watchdog.call("fi_cq_read", [&] { return fi_cq_read(application.rx_cq, nullptr, 0); });
 //     }
 //
+// Signals of the process are for the application's threads: its own takes none.
+//
 // Not for calls that return and say -FI_EAGAIN for ever: those have a Deadline (common.h).
 #ifndef WEFT_TESTS_CONFORMANCE_WATCHDOG_H
 #define WEFT_TESTS_CONFORMANCE_WATCHDOG_H
+
+#include <signal.h>
 
 #include <atomic>
 #include <chrono>
@@ -16,6 +20,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -26,8 +31,15 @@ namespace weft::conformance {
 
 class Watchdog {
  public:
-  explicit Watchdog(std::chrono::milliseconds time = patience())
-      : thread_([this, time] { watch(time); }) {}
+  // `report` is called before the program ends.
+  explicit Watchdog(std::chrono::milliseconds time = patience(), std::function<void()> report = {})
+      : report_(std::move(report)) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this, time] { watch(time); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
   ~Watchdog() {
     {
       const std::lock_guard guard(mutex_);
@@ -59,6 +71,7 @@ class Watchdog {
       const uint64_t number = number_.load(std::memory_order_relaxed);
       if (name != nullptr && number == before) {
         std::fprintf(stderr, "%s has not returned for %lld ms\n", name, (long long)time.count());
+        if (report_) report_();
         std::abort();
       }
       before = name != nullptr ? number : UINT64_MAX;
@@ -70,6 +83,7 @@ class Watchdog {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool over_ = false;
+  const std::function<void()> report_;
   std::thread thread_;
 };
 
