@@ -12,7 +12,7 @@ namespace weft::sdk {
 namespace {
 
 // The fi_control() command by which a domain of the same provider is asked for its DomainCore.
-constexpr int kGetDomain = -0x77656675;
+constexpr int kGetDomain = -0x77656679;
 
 // For the checks of contexts (opening.h), where the core makes them.
 fi_info *copy_of(const fi_info *info, const weft_core_services &core) {
