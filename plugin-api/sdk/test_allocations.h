@@ -14,6 +14,7 @@
 #define WEFT_SDK_TEST_ALLOCATIONS_H
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 
@@ -21,14 +22,14 @@ namespace weft::sdk {
 
 struct Allocations {
   size_t count = 0;
-  bool fail = false;
+  size_t fail_from = SIZE_MAX;  // bytes
   static Allocations &all() {
     static Allocations one;
     return one;
   }
   void *take(size_t size) {
     ++count;
-    return fail ? nullptr : std::malloc(size != 0 ? size : 1);
+    return size >= fail_from ? nullptr : std::malloc(size != 0 ? size : 1);
   }
 };
 
@@ -38,8 +39,9 @@ inline size_t allocations() {
 
 class NoMoreMemory {
  public:
-  NoMoreMemory() { Allocations::all().fail = true; }
-  ~NoMoreMemory() { Allocations::all().fail = false; }
+  // For allocations of so many bytes and more.
+  explicit NoMoreMemory(size_t from = 0) { Allocations::all().fail_from = from; }
+  ~NoMoreMemory() { Allocations::all().fail_from = SIZE_MAX; }
   NoMoreMemory(const NoMoreMemory &) = delete;
   NoMoreMemory &operator=(const NoMoreMemory &) = delete;
 };

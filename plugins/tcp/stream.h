@@ -187,8 +187,12 @@ class Stream {
     engine_.mark_dirty(upper());
   }
   void queue_ack(uint8_t op_data = kOpDataAck) {
+    if (broken_ != 0) return;
     Operation *op = upper().control_ops().take();
-    if (op == nullptr) return;  // no memory: the peer's operation never completes
+    if (op == nullptr) {  // the peer would take a later one for this one
+      broken_ = FI_ENOMEM;
+      return;
+    }
     FrameHeader header;
     header.op_data = op_data;
     op->kind = Operation::kAck;
@@ -328,6 +332,7 @@ class Stream {
   Verdict refuse_read(const FrameHeader &header, const RmaVector &vector, sdk::MrReject reject,
                       Operation &answer);
   Verdict end_answers();
+  bool ended_broken();
   void queue_response(Operation &op);
   void trace(Operation &write);
   void forget_trace(Operation &op);
@@ -347,7 +352,9 @@ class Stream {
   bool mute_ = false;                 // our half of the connection is closed
   Operation *last_access_ = nullptr;  // that was sent to a peer which cannot refuse, and waits
   uint64_t told_writes_ = 0;  // writes that completed when they were sent, less those refused
-  bool is_broken_ = false;    // a device or medium has failed where a peer has written
+  // Why the stream ends when the reader returns: FI_EIO, a device or medium has failed where a peer
+  // has written; FI_ENOMEM, an acknowledgement could not be made. 0: it goes on.
+  int broken_ = 0;
   uint64_t burst_round_ = ~UINT64_C(0);  // engine round of the last send that went out at once
   uint64_t burst_bytes_ = 0;
   uint32_t burst_items_ = 0;
@@ -570,7 +577,10 @@ bool Stream<Upper>::receive_in_order(size_t room) {
   const ssize_t n = read_socket(iov, count);
   if (n <= 0) return false;
   const auto placed = size_t(std::min<uint64_t>(uint64_t(n), direct));
-  if (placed != 0) reader_.on_direct(placed, upper());
+  if (placed != 0) {
+    reader_.on_direct(placed, upper());
+    if (ended_broken()) return false;
+  }
   if (size_t(n) > placed && upper().open()) feed(staging, size_t(n) - placed);
   // Fewer bytes than there was room for: the socket is empty.
   return uint64_t(n) == direct + room;
@@ -606,11 +616,21 @@ void Stream<Upper>::feed(const uint8_t *bytes, size_t count) {
     used = reader_.on_bytes({bytes, count}, upper());
     if (!upper().open()) return;
     if (auto reject = reader_.rejected()) return upper().rejected(*reject);
-    if (is_broken_) return upper().failed(FI_EIO, "copy to a device what came from");
-    if (!reader_.stalled()) return;
+    if (ended_broken() || !reader_.stalled()) return;
     upper().watch();
   }
   stash_.insert(stash_.end(), bytes + used, bytes + count);
+}
+
+// After the reader. True: the stream could not go on, and has ended.
+template <class Upper>
+bool Stream<Upper>::ended_broken() {
+  if (broken_ == 0) [[likely]]
+    return false;
+  if (upper().open())
+    upper().failed(broken_, broken_ == FI_ENOMEM ? "acknowledge what came from"
+                                                 : "copy to a device what came from");
+  return true;
 }
 
 template <class Upper>
@@ -618,7 +638,7 @@ void Stream<Upper>::continue_stalled() {
   reader_.resume(upper());
   if (!upper().open()) return;
   if (auto reject = reader_.rejected()) return upper().rejected(*reject);
-  if (reader_.stalled()) return;
+  if (ended_broken() || reader_.stalled()) return;
   if (!stash_.empty()) {
     // feed() may stash again.
     std::vector<uint8_t> bytes;

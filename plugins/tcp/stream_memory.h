@@ -146,7 +146,7 @@ bool Stream<Upper>::end_write(const FrameHeader &header) {
     return false;
   }
   // There is no answer for this: the stream ends.
-  if (take_landing_error() != 0) is_broken_ = true;
+  if (take_landing_error() != 0) broken_ = FI_EIO;
   bool counts = true;
   if (header.flags & kFlagCommit) {
     for (size_t i = 0; i < header.rma_count; ++i) {
@@ -154,7 +154,7 @@ bool Stream<Upper>::end_write(const FrameHeader &header) {
       iovec iov;
       const auto access = domain_.regions().resolve(v.key, v.address, v.length, FI_REMOTE_WRITE,
                                                     &iov, 1, upper().mr_peer());
-      if (access.count != 0 && !sdk::make_persistent(iov)) is_broken_ = true;
+      if (access.count != 0 && !sdk::make_persistent(iov)) broken_ = FI_EIO;
     }
   }
   for (size_t i = 0; i < incoming_count_; ++i) {
