@@ -212,6 +212,7 @@ void Lower::wait(uint64_t end_ns) {
 
 ssize_t Lower::send(Link &link, const iovec *iov, void *const *desc, size_t count, uint32_t data,
                     uint64_t flags, Token *token) {
+  flags &= link.flags;
   if (modes_.of_calls())
     return flights_.send(link.calls, link.ep, iov, desc, count, data, flags, token);
   const fi_msg msg{.msg_iov = iov, .iov_count = count, .context = token, .data = data};
@@ -243,6 +244,7 @@ ssize_t Lower::write(Link &link, const iovec *iov, void *const *desc, size_t cou
                        .rma_iov_count = to_count,
                        .context = token != nullptr ? token : link.mark(),
                        .data = data};
+  flags &= link.flags;
   if (modes_.of_calls()) return flights_.access(link.calls, link.ep, true, msg, desc, flags, token);
   return fi_writemsg(link.ep, &msg, flags);
 }
@@ -439,7 +441,9 @@ void Lower::read_failure() {
     return;
   }
   if (Link::is_mark(entry.op_context)) {
-    const uint64_t kind = entry.flags & FI_WRITE ? FI_WRITE | FI_RMA : FI_SEND | FI_MSG;
+    const uint64_t kind = entry.flags & FI_WRITE    ? FI_WRITE | FI_RMA
+                          : entry.flags & FI_TAGGED ? FI_SEND | FI_TAGGED
+                                                    : FI_SEND | FI_MSG;
     return upper_.on_lost(kind, entry.err != 0 ? entry.err : FI_EIO);
   }
   if (Token *token = token_at(entry.op_context))

@@ -73,7 +73,7 @@ class Peer {
     cq_attr.format = FI_CQ_FORMAT_TAGGED;
     cq_attr.wait_obj = options.wait;
     must(fi_cq_open(domain, &cq_attr, cq.out(), nullptr));
-    must(fi_endpoint(domain, info.get(), ep.out(), nullptr));
+    must(fi_endpoint(domain, info.get(), ep.out(), this));  // the context of its errors
     must(fi_ep_bind(ep, &av->fid, 0));
     must(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV));
     must(fi_enable(ep));

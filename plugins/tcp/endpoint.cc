@@ -73,7 +73,7 @@ void Endpoint::set_tables(T &object) const {
 
 int Endpoint::control(int command, void *arg) {
   if (command == FI_ALIAS) return sdk::Alias<Endpoint>::open(*this, arg);
-  return control_connected(command, arg, kSendFlags);
+  return control_connected(command, arg, tcp::kSendFlags);
 }
 
 // ---- output ----
@@ -96,6 +96,7 @@ Operation *Endpoint::take_operation(uint64_t flags, ssize_t &rc) {
 }
 
 ssize_t Endpoint::start(const sdk::SendRequest &r) {
+  if (!may_mark(r.flags)) return -FI_EBADFLAGS;
   ssize_t rc;
   Operation *op = take_operation(r.flags, rc);
   if (op == nullptr) return rc;
@@ -108,6 +109,7 @@ ssize_t Endpoint::start(const sdk::SendRequest &r) {
   op->wait_ack = (r.flags & sdk::kRemoteLevels) != 0;
   if (op->wait_ack) header.flags |= kFlagDelivery;
   op->kind = Operation::kSend;
+  op->mark = uint8_t(r.flags & kMarks);
   op->flags = FI_SEND | FI_MSG;
   op->report = r.report;
   op->fence = r.flags & FI_FENCE || keeper_.must_wait(0, sdk::OrderKind::kSend);
@@ -128,6 +130,7 @@ ssize_t Endpoint::start(const sdk::SendRequest &r) {
 }
 
 ssize_t Endpoint::start(const sdk::RmaRequest &r) {
+  if (!may_mark(r.flags)) return -FI_EBADFLAGS;
   ssize_t rc;
   Operation *op = take_operation(r.flags, rc);
   if (op == nullptr) return rc;
@@ -137,6 +140,7 @@ ssize_t Endpoint::start(const sdk::RmaRequest &r) {
     tx_ops_.give(op);
     return rc;
   }
+  op->mark = uint8_t(r.flags & kMarks);
   const auto kind = r.write ? sdk::OrderKind::kWrite : sdk::OrderKind::kRead;
   op->fence |= keeper_.must_wait(0, kind);
   keeper_.started(0, kind, op->fence);

@@ -63,6 +63,9 @@ using sdk::kLevelFlags;
 inline constexpr uint64_t kSendFlags =
     FI_COMPLETION | FI_INJECT | FI_MORE | FI_FENCE | FI_REMOTE_CQ_DATA | kLevelFlags;
 
+// What a layer says of an operation (weft/sdk/carrier.h).
+inline constexpr uint64_t kMarks = WEFT_CARRIER_MARKS;
+
 class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
                        public sdk::ConnectedCore,
                        public sdk::Handler,
@@ -83,7 +86,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   ssize_t start(const sdk::RmaRequest &request);
   template <class T>
   void set_tables(T &object) const;
-  static constexpr uint64_t kSendFlags = tcp::kSendFlags;
+  static constexpr uint64_t kSendFlags = tcp::kSendFlags | kMarks;
 
   // fi_ops_ep
   ssize_t cancel(void *context);
@@ -141,6 +144,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   ~Endpoint();
 
   // Output.
+  bool may_mark(uint64_t flags) const { return (flags & kMarks) == 0 || is_hidden(); }
   // An operation for a new transfer; null: the error is in `rc`.
   Operation *take_operation(uint64_t flags, ssize_t &rc);
 

@@ -55,6 +55,9 @@ struct Operation : SendItem {
   bool fence = false;
   bool rendezvous = false;  // FI_EP_RDM: announced first; the peer asks for the data
   uint8_t result_count = 0, pin_count = 0;
+  // FI_MSG, FI_TAGGED or FI_RMA: what the application is told to be lost if this has completed, and
+  // the connection ends before the peer has taken it. 0: nothing.
+  uint8_t mark = 0;
   uint64_t flags = 0;  // of the completion
   uint64_t length = 0;
   void *context = nullptr;
@@ -64,7 +67,8 @@ struct Operation : SendItem {
   Operation *next_response = nullptr;  // kResponse
   // kWrite: tells, after this write has completed, whether the peer took it (Stream::trace()).
   Operation *trace = nullptr;
-  uint32_t behind = 0;  // of accesses: messages that have completed since (Stream::note_access())
+  // Of accesses: messages that have completed since (Stream::note_access()), untagged and tagged.
+  uint32_t behind[2] = {};
 
   bool is_control() const { return kind >= kAck; }
   bool waits() const { return wait_ack || rendezvous || kind == kRead; }

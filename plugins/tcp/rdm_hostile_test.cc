@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <map>
 #include <memory>
 
 #include "plugins/tcp/test_node.h"
@@ -333,6 +334,36 @@ TEST(RdmStrangers, ARefusedAccessLosesNothingOfEitherSide) {
   EXPECT_FALSE(a.take(mark(2))) << "it waits";
   peer.reset();
   EXPECT_TRUE(until({&a}, [&] { return host.accept_and_die(7); }));
+}
+
+// A write completes when it has left, and so do the messages behind it. The peer, whose protocol has no
+// refusal, ends the connection without an acknowledgement: each of them may be lost.
+TEST(RdmStrangers, WhatEndsWithTheConnectionOfAWriteIsToldByItsKind) {
+  Node a;
+  auto peer = std::make_unique<Stranger>(a.name, hello(4242, 7));
+  EXPECT_EQ(answer(*peer, {&a}), 1);
+  sockaddr_in address = a.name;
+  address.sin_port = htons(4242);
+  const fi_addr_t to = a.insert(address);
+  const Bytes out = pattern(100, 1);
+  must(fi_write(a.ep, out.data(), 8, nullptr, to, 0, 77, mark(1)));
+  must(fi_send(a.ep, out.data(), out.size(), nullptr, to, mark(2)));
+  must(fi_tsend(a.ep, out.data(), out.size(), nullptr, to, 5, mark(3)));
+  must(fi_tinject(a.ep, out.data(), 8, to, 5));
+  for (size_t i = 1; i <= 3; ++i) EXPECT_EQ(result(a, mark(i), {&a}), 0) << i;
+  peer.reset();
+  std::map<uint64_t, size_t> told;
+  const auto of_endpoint = static_cast<rdm::Node *>(&a);
+  ASSERT_TRUE(until({&a}, [&] {
+    while (const auto error = a.take(of_endpoint)) {
+      EXPECT_NE(error->err, 0);
+      ++told[error->flags];
+    }
+    return told[FI_SEND | FI_TAGGED] == 2;
+  })) << told.size();
+  EXPECT_EQ(told, (std::map<uint64_t, size_t>{
+                      {FI_WRITE | FI_RMA, 1}, {FI_SEND | FI_MSG, 1}, {FI_SEND | FI_TAGGED, 2}}));
+  EXPECT_TRUE(a.done.empty());
 }
 
 }  // namespace

@@ -339,10 +339,11 @@ class Stream {
   bool traces() const { return !refuses_ && upper().is_hidden(); }
   void note_access(Operation &op) {
     if (!traces()) return;
-    op.behind = 0;
+    op.behind[0] = op.behind[1] = 0;
     last_access_ = &op;
   }
   void fail_sent(Operation &op, int error);
+  void tell_lost(uint64_t mark, int error);
 
   static constexpr const char *kNotAgreed = "refuses an access in a way that was not agreed";
   static constexpr int kUnderWay = -1;
@@ -451,8 +452,8 @@ void Stream<Upper>::on_sent(Operation &op) {
       if (op.trace != nullptr) [[unlikely]] {
         acks_.push(*op.trace);
         note_access(*std::exchange(op.trace, nullptr));
-      } else if (last_access_ != nullptr && op.kind == Operation::kSend) {
-        ++last_access_->behind;
+      } else if (last_access_ != nullptr && op.mark & (FI_MSG | FI_TAGGED)) {
+        ++last_access_->behind[op.mark == FI_TAGGED];
       }
       upper().complete(op, 0);
       return;

@@ -83,6 +83,7 @@ void Stream<Upper>::trace(Operation &write) {
   write.trace = upper().control_ops().take();
   if (write.trace == nullptr) return;
   write.trace->kind = Operation::kTrace;
+  write.trace->mark = write.mark;
   write.change_flags(kFlagDelivery, true, order_);
 }
 
@@ -98,15 +99,22 @@ void Stream<Upper>::forget_trace(Operation &op) {
 template <class Upper>
 void Stream<Upper>::fail_sent(Operation &op, int error) {
   const bool tells = traces() && op.kind != Operation::kSend && error != FI_ECANCELED;
-  const uint32_t behind = tells ? op.behind : 0;
+  const uint32_t messages = tells ? op.behind[0] : 0, tagged = tells ? op.behind[1] : 0;
   last_access_ = nullptr;
   if (op.kind == Operation::kTrace) {
+    const uint64_t mark = op.mark;
     upper().control_ops().give(&op);
-    if (tells) upper().lost(FI_WRITE | FI_RMA, error);
+    if (tells) tell_lost(mark, error);
   } else {
     upper().complete(op, error);
   }
-  for (uint32_t i = 0; i < behind; ++i) upper().lost(FI_SEND | FI_MSG, error);
+  for (uint32_t i = 0; i < messages; ++i) tell_lost(FI_MSG, error);
+  for (uint32_t i = 0; i < tagged; ++i) tell_lost(FI_TAGGED, error);
+}
+
+template <class Upper>
+void Stream<Upper>::tell_lost(uint64_t mark, int error) {
+  if (mark != 0) upper().lost((mark == FI_RMA ? FI_WRITE : FI_SEND) | mark, error);
 }
 
 template <class Upper>

@@ -310,6 +310,7 @@ ssize_t UnconnectedEndpoint::start(const sdk::SendRequest &r) {
   op->kind = Operation::kSend;
   op->flags = sdk::completion_flags(r);
   op->tagged = r.tagged;
+  op->mark = r.tagged ? FI_TAGGED : FI_MSG;
   op->tag = r.tag;
   op->data = r.data;
   op->wire_flags = header.flags;
@@ -342,6 +343,7 @@ ssize_t UnconnectedEndpoint::start(const sdk::RmaRequest &r) {
   RdmOperation *op = take_operation(r.flags);
   if (op == nullptr) return -FI_EAGAIN;
   op->tagged = false;
+  op->mark = FI_RMA;
   op->tag = 0;
   op->more = r.flags & FI_MORE;
   const ByteOrder order = peer->stream != nullptr ? peer->stream->order() : ByteOrder::kNative;

@@ -231,6 +231,8 @@ TEST(Msg, UnknownFlagsAreRefused) {
   Pair pair;
   const fi_msg message{};
   EXPECT_EQ(fi_sendmsg(pair.a.ep, &message, UINT64_C(1) << 59), -FI_EBADFLAGS);
+  for (const uint64_t mark : {FI_MSG, FI_RMA, FI_TAGGED})  // which only layers may give a provider
+    EXPECT_EQ(fi_sendmsg(pair.a.ep, &message, mark), -FI_EBADFLAGS);
   EXPECT_EQ(fi_recvmsg(pair.a.ep, &message, UINT64_C(1) << 59), -FI_EBADFLAGS);
 }
 

@@ -89,6 +89,8 @@ struct TxOp : Token {
   };
   // Core::own_data: the caller's memory is not needed any more.
   bool owns_data() const { return bounce != nullptr || (count == 1 && iov[0].iov_base == bytes); }
+  // The mark of the last packet of a message (Carrier::kMarks).
+  uint64_t mark() const { return tagged ? FI_TAGGED : FI_MSG; }
   TxOp() {}  // NOLINT(modernize-use-equals-default): leaves the large members uninitialised
 };
 

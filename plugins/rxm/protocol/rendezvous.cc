@@ -121,8 +121,10 @@ ssize_t Core::continue_write(Connection &c, TxOp &op) {
       void *desc[sdk::kIovLimit];
       const size_t count = slice(op.iov, desc_of(op), op.count, op.written, n, iov, desc);
       const RmaVector to{vector.address, n, vector.key};
+      const uint64_t mark = op.written + n == op.target ? op.mark() : 0;
       ++op.tokens;
-      const ssize_t rc = carrier_.write(*c.link_, iov, desc, count, &to, 1, 0, FI_COMPLETION, &op);
+      const ssize_t rc =
+          carrier_.write(*c.link_, iov, desc, count, &to, 1, 0, FI_COMPLETION | mark, &op);
       if (rc != 0) --op.tokens;
       if (rc == -FI_EAGAIN) return rc;
       if (rc != 0) {

@@ -46,8 +46,8 @@ ssize_t Core::transmit_segments(Connection &c, TxOp &op) {
         count = 2;
       }
       ++op.tokens;
-      rc = packet(c, iov, count, FI_COMPLETION | level | (last ? op.flags & FI_MORE : FI_MORE), s,
-                  desc);
+      const uint64_t more = last ? op.mark() | (op.flags & FI_MORE) : FI_MORE;
+      rc = packet(c, iov, count, FI_COMPLETION | level | more, s, desc);
       if (rc != 0) {
         --op.tokens;
         free_segment(*s);

@@ -150,7 +150,7 @@ ssize_t Core::packet(Connection &c, const iovec *iov, size_t count, uint64_t fla
                                                            std::span<const iovec> iov,
                                                            void *const *desc, size_t length,
                                                            std::optional<uint32_t> data) {
-  uint64_t flags = op.flags & (FI_MORE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE);
+  uint64_t flags = op.mark() | (op.flags & (FI_MORE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE));
   if (length <= settings_.inject_limit) flags |= FI_INJECT;
   if (data) flags |= FI_REMOTE_CQ_DATA;
   Token *const token = op.inject ? nullptr : &op;
@@ -328,6 +328,7 @@ bool Core::flush(Connection &c) {
 ssize_t Core::transmit_access(Connection &c, TxOp &op) {
   const bool write = op.form == TxOp::Form::kWrite;
   uint64_t flags = op.flags & (FI_MORE | FI_REMOTE_CQ_DATA | sdk::kRmaRemoteLevels);
+  if (write) flags |= FI_RMA;
   if (op.inject) flags |= FI_INJECT;
   if (write && c.flow_control_ && op.flags & FI_REMOTE_CQ_DATA && c.credits_ <= kKeptForCredits)
     return -FI_EAGAIN;

@@ -91,10 +91,11 @@ ssize_t Node::send(Link &link, const iovec *iov, void *const *, size_t count, ui
   const Node *peer = link.other->node;
   if (bare) {
     ++world_.bare;
+    EXPECT_EQ(flags & kMarks, data == kBareUntagged ? FI_MSG : FI_TAGGED);
     EXPECT_TRUE(core_->settings().bare);
     EXPECT_TRUE(peer == nullptr || peer->core_->settings().bare) << "a peer that cannot read it";
   } else {
-    note_packet(link, bytes);
+    note_packet(link, bytes, flags & kMarks);
   }
   if (token != nullptr) {
     link.pending.insert(token);
@@ -115,8 +116,16 @@ ssize_t Node::send(Link &link, const iovec *iov, void *const *, size_t count, ui
 }
 
 // A packet with a header is about to leave.
-void Node::note_packet(Link &link, std::vector<uint8_t> &bytes) {
-  const auto type = static_cast<PacketType>(bytes.at(1));
+void Node::note_packet(Link &link, std::vector<uint8_t> &bytes, uint64_t mark) {
+  WireHeader header;
+  ASSERT_GE(bytes.size(), sizeof header);
+  std::memcpy(&header, bytes.data(), sizeof header);
+  const auto type = static_cast<PacketType>(header.type);
+  const bool ends_message =
+      type == PacketType::kEager ||
+      (type == PacketType::kSegment && header.control_data == uint64_t(SegmentKind::kLast));
+  const bool tagged = header.op == uint8_t(PacketOp::kTagged);
+  EXPECT_EQ(mark, !ends_message ? 0 : tagged ? FI_TAGGED : FI_MSG);
   const bool to_stock = link.other->node != nullptr && link.other->node->stock_;
   if (type == PacketType::kSegment) ++world_.segments;
   if (type == PacketType::kPart) ++world_.partings;

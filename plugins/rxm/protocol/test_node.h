@@ -141,7 +141,8 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   Link *make(Connection &owner);
   void arrive(Link &link, const sdk::Address &peer, const std::vector<uint8_t> &bytes);
   ssize_t admit(Link &link);
-  void note_packet(Link &link, std::vector<uint8_t> &bytes);
+  // `mark`: what the carrier is to tell of it.
+  void note_packet(Link &link, std::vector<uint8_t> &bytes, uint64_t mark);
   static void give_back(Link &link, Token &token);
   // Packets of a link arrive in the order in which they were sent.
   void deliver_to(Link &to, std::function<bool()> what);

@@ -38,7 +38,16 @@ typedef struct weft_carrier_ops {
   // From now on messages of the peer wait in its stream, and leave shared receives to other peers.
   // With `held` 0 they do not wait any more.
   int (*hold)(struct fid_ep *ep, int held);
+  // WEFT_CARRIER_MARKS, or 0: further flags that fi_sendmsg and fi_writemsg of an identified endpoint
+  // take, at most one in a call. A call has one if the layer's application takes a message (FI_MSG,
+  // FI_TAGGED) or a write (FI_RMA) for complete as soon as the operation is. If that is lost with the
+  // connection, though the operation had completed, an error entry tells so, with the endpoint's
+  // context and FI_SEND | FI_MSG, FI_SEND | FI_TAGGED or FI_WRITE | FI_RMA. Of a completed operation
+  // without a mark nothing is told: the layer's own packets, and parts of what is not over yet.
+  uint64_t marks;
 } weft_carrier_ops;
+
+#define WEFT_CARRIER_MARKS (FI_MSG | FI_TAGGED | FI_RMA)
 
 // Of a domain with connected endpoints, for a layer whose endpoints consist of several of them.
 #define WEFT_REGION_OPS "weft_region_1"
