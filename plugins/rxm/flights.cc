@@ -124,8 +124,10 @@ iovec Flights::injected(const iovec *iov, size_t count) {
   return {scratch_.get(), length};
 }
 
-ssize_t Flights::send(Calls &calls, fid_ep *ep, const iovec *iov, void *const *desc, size_t count,
-                      uint32_t data, uint64_t flags, Token *token) {
+ssize_t Flights::send(Calls &calls, fid_ep *ep, fi_msg msg, void *const *desc, uint64_t flags,
+                      Token *token) {
+  const iovec *const iov = msg.msg_iov;
+  const size_t count = msg.iov_count;
   bool injects = (flags & FI_INJECT) != 0;
   bool stages = modes_.local_memory && !injects;
   iovec one;
@@ -135,10 +137,9 @@ ssize_t Flights::send(Calls &calls, fid_ep *ep, const iovec *iov, void *const *d
     flags = (flags & ~FI_INJECT) | FI_COMPLETION;
   } else if (injects && modes_.keeps_vectors && count > 1) {
     one = injected(iov, count);
-    iov = &one;
-    count = 1;
+    msg.msg_iov = &one;
+    msg.iov_count = 1;
   }
-  fi_msg msg{.msg_iov = iov, .iov_count = count, .data = data};
   if (token == nullptr && injects) return fi_sendmsg(ep, &msg, flags);
   Flight *f = take(calls, token);
   if (f == nullptr) return -FI_EAGAIN;
@@ -150,7 +151,7 @@ ssize_t Flights::send(Calls &calls, fid_ep *ep, const iovec *iov, void *const *d
     }
     msg.desc = f->desc;
     msg.msg_iov = f->iov;
-  } else if (modes_.keeps_vectors && count > 1) {
+  } else if (modes_.keeps_vectors && msg.iov_count > 1) {
     std::copy_n(iov, count, f->iov);
     msg.msg_iov = f->iov;
   }

@@ -53,11 +53,12 @@ class Flights {
   // All endpoints of the inner provider are closed.
   void close();
 
-  // fi_sendmsg of a packet. `desc` may be null, and each of it: a descriptor of the inner provider.
-  // With `token` null nothing is told: the call must have FI_INJECT. What is longer than the
-  // provider injects is copied instead: a credit packet must leave whatever that limit is.
-  ssize_t send(Calls &calls, fid_ep *ep, const iovec *iov, void *const *desc, size_t count,
-               uint32_t data, uint64_t flags, Token *token);
+  // fi_sendmsg of a packet. `msg` has no descriptors; `desc` may be null, and each of it: a
+  // descriptor of the inner provider. With `token` null the context of `msg` is passed on, which an
+  // error may have: the call must have FI_INJECT. What is longer than the provider injects is copied
+  // instead, and nothing is told of it: a credit packet must leave whatever that limit is.
+  ssize_t send(Calls &calls, fid_ep *ep, fi_msg msg, void *const *desc, uint64_t flags,
+               Token *token);
   // fi_readmsg or fi_writemsg. `msg` has no descriptors. With `token` null its context is passed on,
   // which an error may have: the call must have FI_INJECT and no FI_COMPLETION. -FI_EAGAIN, before
   // anything is registered, while the link has as many calls in flight as the provider queues.

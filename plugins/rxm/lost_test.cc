@@ -4,6 +4,7 @@
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_rma.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 
@@ -150,6 +151,61 @@ TEST(RxmLost, WhoReceivesIsToldOfItsReceiveAlone) {
   expect_end(a, 0, false);
   settle(a);
   EXPECT_TRUE(a.done.empty()) << a.done.size() << " more";
+}
+
+// Injected messages wait for room in the socket when the connection ends. So does an answer, which
+// is no message.
+TEST(RxmLost, AnInjectedMessageIsTold) {
+  constexpr size_t kCount = 1000;
+  Peer a;
+  RawPeer peer(a, {.receive_buffer = 4096});
+  const fi_addr_t to = a.insert(peer.address());
+  alignas(8) uint64_t counter = 0;
+  must(fi_mr_reg(a.domain, &counter, sizeof counter, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 42, 0,
+                 a.mr.out(), nullptr));
+  const Bytes out = content(16384, 1);
+  for (size_t i = 0; i < kCount; ++i)
+    must(fi_send(a.ep, out.data(), out.size(), nullptr, to, mark(i)));
+  must(fi_inject(a.ep, out.data(), 10, to));
+  must(fi_injectdata(a.ep, out.data(), 10, 1, to));
+  must(fi_tinject(a.ep, out.data(), 10, to, 5));
+  must(fi_tinject(a.ep, out.data(), 64, to, 5));
+  must(fi_tinjectdata(a.ep, out.data(), 0, 1, to, 5));
+  ask_for_sum(peer, a.base_of(&counter), fi_mr_key(a.mr));
+  ASSERT_TRUE(until({&a}, [&] { return counter == 1; }));
+  EXPECT_LT(a.done.size(), kCount) << "there is room in the socket";
+  EXPECT_EQ(take_told(a), Told{});
+  peer.close();
+  ASSERT_TRUE(until({&a}, [&] { return read_counters(a.fabric).at("connections_lost") != 0; }));
+  settle(a);
+  EXPECT_EQ(take_told(a), (Told{{kMessage, 2}, {kTagged, 3}}));
+  EXPECT_EQ(a.done.size(), kCount);
+  EXPECT_TRUE(std::ranges::any_of(a.done, [](const Entry &entry) { return entry.err != 0; }));
+}
+
+// Everything has arrived when the peer closes its endpoint.
+TEST(RxmLost, NothingIsToldOfAnEndBehindAllMessages) {
+  Peer a;
+  const Bytes out = content(64, 1), large = content(200'000, 2);
+  {
+    Peer b;
+    const fi_addr_t to_b = a.insert(b), to_a = b.insert(a);
+    Bytes in(out.size()), into(large.size());
+    for (size_t i = 0; i < 100; ++i) {
+      for (Peer *const to : {&a, &b})
+        must(fi_trecv(to->ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, i, 0, mark(0)));
+      must(fi_tinject(a.ep, out.data(), out.size(), to_b, i));
+      must(fi_tinject(b.ep, out.data(), out.size(), to_a, i));
+      for (Peer *const to : {&a, &b}) EXPECT_EQ(wait(*to, mark(0), {&a, &b}).err, 0);
+    }
+    must(fi_recv(a.ep, into.data(), into.size(), nullptr, FI_ADDR_UNSPEC, mark(1)));
+    must(fi_send(b.ep, large.data(), large.size(), nullptr, to_a, mark(2)));
+    EXPECT_EQ(wait(a, mark(1), {&a, &b}).err, 0);
+    EXPECT_EQ(wait(b, mark(2), {&a, &b}).err, 0);
+  }
+  ASSERT_TRUE(until({&a}, [&] { return read_counters(a.fabric).at("connections_lost") != 0; }));
+  settle(a);
+  EXPECT_TRUE(a.done.empty());
 }
 
 }  // namespace

@@ -212,10 +212,10 @@ void Lower::wait(uint64_t end_ns) {
 
 ssize_t Lower::send(Link &link, const iovec *iov, void *const *desc, size_t count, uint32_t data,
                     uint64_t flags, Token *token) {
+  void *const context = token != nullptr ? token : link.context_of(flags);
   flags &= link.flags;
-  if (modes_.of_calls())
-    return flights_.send(link.calls, link.ep, iov, desc, count, data, flags, token);
-  const fi_msg msg{.msg_iov = iov, .iov_count = count, .context = token, .data = data};
+  const fi_msg msg{.msg_iov = iov, .iov_count = count, .context = context, .data = data};
+  if (modes_.of_calls()) return flights_.send(link.calls, link.ep, msg, desc, flags, token);
   return fi_sendmsg(link.ep, &msg, flags);
 }
 
@@ -242,7 +242,7 @@ ssize_t Lower::write(Link &link, const iovec *iov, void *const *desc, size_t cou
                        .iov_count = count,
                        .rma_iov = rma,
                        .rma_iov_count = to_count,
-                       .context = token != nullptr ? token : link.mark(),
+                       .context = token != nullptr ? token : link.context_of(flags),
                        .data = data};
   flags &= link.flags;
   if (modes_.of_calls()) return flights_.access(link.calls, link.ep, true, msg, desc, flags, token);
@@ -425,6 +425,12 @@ bool Lower::read_completions() {
   return false;
 }
 
+uint64_t Link::lost(const fi_cq_err_entry &entry) {
+  const auto bits = reinterpret_cast<uintptr_t>(entry.op_context) % alignof(Link);
+  if (bits == 1 && entry.flags & FI_WRITE) return FI_WRITE | FI_RMA;
+  return FI_SEND | (bits == 5 || entry.flags & FI_TAGGED ? FI_TAGGED : FI_MSG);
+}
+
 void Lower::read_failure() {
   fi_cq_err_entry entry{};
   if (fi_cq_readerr(queue_.cq, &entry, 0) != 1) return;
@@ -440,12 +446,8 @@ void Lower::read_failure() {
     if (buffer->link == nullptr || entry.err == FI_ETRUNC) release(*buffer);
     return;
   }
-  if (Link::is_mark(entry.op_context)) {
-    const uint64_t kind = entry.flags & FI_WRITE    ? FI_WRITE | FI_RMA
-                          : entry.flags & FI_TAGGED ? FI_SEND | FI_TAGGED
-                                                    : FI_SEND | FI_MSG;
-    return upper_.on_lost(kind, entry.err != 0 ? entry.err : FI_EIO);
-  }
+  if (Link::is_mark(entry.op_context))
+    return upper_.on_lost(Link::lost(entry), entry.err != 0 ? entry.err : FI_EIO);
   if (Token *token = token_at(entry.op_context))
     core_->on_sent(*token, entry.err != 0 ? entry.err : FI_EIO);
 }

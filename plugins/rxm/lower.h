@@ -45,15 +45,24 @@ struct Place {
   Buffer *buffer;
 };
 
-struct Link {
-  // The context of the inner endpoint, which no operation has: it is odd, and contexts of operations
-  // are aligned. Errors of operations that have ended already have it, even when the link is gone.
-  void *mark() { return reinterpret_cast<char *>(this) + 1; }
+struct alignas(8) Link {
+  // The context of operations that end for the core when the inner provider has them: it is odd, and
+  // contexts of others are aligned. Their errors have it, even when the link is gone. The inner
+  // endpoint has the context mark(0), and so have errors of operations that had completed. Null: of
+  // an operation without a mark (Carrier::kMarks) nothing is told.
+  void *mark(uint64_t kind) {
+    return reinterpret_cast<char *>(this) + 1 + (kind & FI_MSG ? 2 : kind & FI_TAGGED ? 4 : 0);
+  }
+  void *context_of(uint64_t flags) {
+    return (flags & Carrier::kMarks) != 0 ? mark(flags) : nullptr;
+  }
   static_assert(alignof(Token) % 2 == 0);
   static bool is_mark(const void *context) { return reinterpret_cast<uintptr_t>(context) % 2 != 0; }
   static Link *of(const fid &endpoint) {
     return reinterpret_cast<Link *>(static_cast<char *>(endpoint.context) - 1);
   }
+  // What was lost: the flags of its error. `entry` has a mark.
+  static uint64_t lost(const fi_cq_err_entry &entry);
 
   fid_ep *ep = nullptr;
   const weft_carrier_ops *ops = nullptr;  // of the inner provider; null: it has none

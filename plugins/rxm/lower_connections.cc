@@ -39,7 +39,7 @@ Link *Lower::make_link(Connection &owner, fi_info *info, int &err) {
   info->tx_attr->op_flags &= ~sdk::kLevelFlags;  // of a request, too: see LayerDomain
   links_.reserve(links_.size() + 1);
   closing_.reserve(links_.size() + 1);
-  int rc = fi_endpoint(domain_.inner(), info, &link->ep, link->mark());
+  int rc = fi_endpoint(domain_.inner(), info, &link->ep, link->mark(0));
   if (rc != 0) {
     err = -rc;
     return nullptr;
