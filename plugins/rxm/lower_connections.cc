@@ -181,7 +181,7 @@ void Lower::read_events() {
       continue;
     }
     Link *const link = Link::of(*entry.fid);
-    if (link == nullptr || link->owner == nullptr) continue;
+    if (link->owner == nullptr) continue;
     if (event == FI_CONNECTED) {
       if (connecting_ != 0) --connecting_;
       core_->on_connected(*link->owner, data);
@@ -212,7 +212,7 @@ void Lower::read_event_failure() {
   if (fi_eq_readerr(eq_, &entry, 0) < 0 || entry.fid == nullptr) return;
   if (entry.fid == &pep_->fid) return;  // the inner provider has logged it, and still listens
   Link *const link = Link::of(*entry.fid);
-  if (link == nullptr || link->owner == nullptr) return;
+  if (link->owner == nullptr) return;
   if (connecting_ != 0) --connecting_;
   const size_t size = std::min(entry.err_data_size, sizeof data);
   const int err = entry.err != 0 ? entry.err : FI_ECONNREFUSED;
