@@ -183,6 +183,34 @@ TEST(RxmLost, AnInjectedMessageIsTold) {
   EXPECT_TRUE(std::ranges::any_of(a.done, [](const Entry &entry) { return entry.err != 0; }));
 }
 
+// The endpoint itself closes the connection of a peer that breaks the protocol. Each message has
+// reached the peer, or is told.
+TEST(RxmLost, AnInjectedMessageToAPeerThatIsLeftIsTold) {
+  if (!in_fresh_process({"FI_TCP_CLOSE_LINGER_MS=0", "FI_TCP_SEND_BUFFER=64K"})) return;
+  Peer a;
+  RawPeer peer(a, {.receive_buffer = 4096});
+  const fi_addr_t to = a.insert(peer.address());
+  const Bytes out = content(64, 1);
+  size_t sent = 0;
+  for (ssize_t rc = 0; rc == 0; sent += rc == 0) {
+    rc = fi_inject(a.ep, out.data(), out.size(), to);
+    ASSERT_TRUE(rc == 0 || rc == -FI_EAGAIN) << rc;
+  }
+  const rxm::WireHeader header = rxm::header_of(rxm::PacketType::kReadDone, 0);
+  peer.packet(header, uint64_t(0));
+  ASSERT_TRUE(until({&a}, [&] { return read_counters(a.fabric).at("protocol_violations") != 0; }));
+  settle(a);
+  size_t received = 0;
+  ASSERT_TRUE(until({&a}, [&] {
+    while (peer.frame()) ++received;
+    return peer.is_over();
+  }));
+  const Told told = take_told(a);
+  EXPECT_EQ(told, (Told{{kMessage, sent - received}}));
+  EXPECT_GT(sent, received);
+  EXPECT_TRUE(a.done.empty());
+}
+
 // Everything has arrived when the peer closes its endpoint.
 TEST(RxmLost, NothingIsToldOfAnEndBehindAllMessages) {
   Peer a;

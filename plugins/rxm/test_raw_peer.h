@@ -75,6 +75,8 @@ class RawPeer {
     bytes_.erase(0, size);
     return one;
   }
+  // The endpoint has closed the connection, and all that came is read.
+  bool is_over() const { return is_over_; }
   // The header of the packet in a frame of a message.
   static rxm::WireHeader packet_of(const std::string &frame) {
     rxm::WireHeader header{};
@@ -107,6 +109,7 @@ class RawPeer {
     char some[65536];
     while (bytes_.size() < count) {
       const ssize_t n = ::recv(fd_, some, sizeof some, MSG_DONTWAIT);
+      is_over_ = n == 0 || (n < 0 && errno != EAGAIN);
       if (n <= 0) return false;
       bytes_.append(some, size_t(n));
     }
@@ -115,6 +118,7 @@ class RawPeer {
 
   sockaddr_in address_;
   int fd_ = -1;
+  bool is_over_ = false;
   std::string bytes_;  // read, and not taken
 };
 

@@ -61,7 +61,7 @@ class Carrier {
                        int &err) = 0;
   virtual void reject(Request &request, std::span<const uint8_t> data) = 0;
   // The link delivers no event and no packet after this call. `idle`: no operation is outstanding,
-  // so injected data may still leave.
+  // so injected data may still leave. Else what has not left fails.
   virtual void close(Link &link, bool idle) = 0;
 
   static constexpr uint64_t kMarks = FI_MSG | FI_TAGGED | FI_RMA;

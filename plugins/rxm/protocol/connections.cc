@@ -372,7 +372,7 @@ void Core::on_refused(Connection &c, int err, std::span<const uint8_t> data, boo
   if (later && c.rival_ == nullptr && !receives) {
     c.disputed_ = false;
     drop_controls(c);
-    close_link(c);
+    close_link(c, true);
     return wait_for_other(c);
   }
   if (later && c.rival_ != nullptr && !c.own_ && !receives) return part(c, err);  // like accept()
@@ -419,9 +419,10 @@ void Core::stop_waiting(Connection &c) {
 // Ends the connection. Operations that wait for an answer of the peer fail here; operations at the
 // carrier end when they come back. The queue stays, for the caller to fail or to hand over.
 void Core::drop_link(Connection &c, int err) {
+  const bool leaves = c.asked_ || c.agreed_;
+  const bool orderly = leaves || c.state_ != State::kConnected;
   if (c.state_ == State::kConnected) {
     --connected_;
-    const bool leaves = c.asked_ || c.agreed_;
     if (leaves) --leaving_;
     if (!down_) (leaves ? counters_.parted : counters_.lost).add_alone();
   }
@@ -454,19 +455,20 @@ void Core::drop_link(Connection &c, int err) {
   for (TxOp *op = c.first_; op != nullptr; op = op->next)
     if (op->form == TxOp::Form::kRendezvous) undescribe(*op);
   drop_controls(c);
-  if (c.link_ != nullptr) close_link(c);
+  if (c.link_ != nullptr) close_link(c, orderly);
   while (c.in_flight_.first != nullptr) end(*c.in_flight_.first, err);
   lose_messages(c, err);
 }
 
-void Core::close_link(Connection &c) {
+// `orderly`: no message waits at the carrier that the peer may never take.
+void Core::close_link(Connection &c, bool orderly) {
   if (std::exchange(c.held_, false)) std::erase(held_, &c);
   strangers_ -= is_stranger(c);
   c.heard_ = c.quiet_ = false;
   c.tags_sent_ = c.tags_heard_ = BareTags();
   c.credits_ = 1;
   c.reposted_ = 0;
-  bool idle = c.flights_ == 0 && c.controls_ == 0;
+  bool idle = orderly && c.flights_ == 0 && c.controls_ == 0;
   for (const RxMessage *m = c.messages_.first; m != nullptr && idle; m = m->following)
     idle = m->tokens == 0;
   carrier_.close(*std::exchange(c.link_, nullptr), idle);

@@ -230,7 +230,7 @@ class Core {
   void stop_waiting(Connection &c);
   void establish(Connection &c);
   void drop_link(Connection &c, int err);
-  void close_link(Connection &c);
+  void close_link(Connection &c, bool orderly);
   void drop_controls(Connection &c);
   void fail(Connection &c, int err);
   void fail_queue(Connection &c, int err);
