@@ -24,7 +24,7 @@ void copy(const T *from, size_t count, T *to) {
 // `call` is that of the endpoint beneath: call(access, name of the peer there, flags).
 template <class Request, class Call>
 ssize_t Endpoint::start_access(const Request &request, uint64_t length, Call call) {
-  if (tx_.is_full()) return -FI_EAGAIN;
+  if (tx_.has_no_place(engine(), request.flags)) return -FI_EAGAIN;
   const fi_addr_t dest = names_->of(av()->index_of(request.dest));
   if (dest == FI_ADDR_NOTAVAIL || request.rma_count > remote_vectors_) return -FI_EINVAL;
   Access *const access = accesses_.take();

@@ -205,7 +205,7 @@ int Endpoint::setopt(int level, int name, const void *value, size_t length) {
 // ---- messages of the application ----
 
 ssize_t Endpoint::start(const sdk::SendRequest &request) {
-  if (tx_.is_full()) return -FI_EAGAIN;
+  if (tx_.has_no_place(engine(), request.flags)) return -FI_EAGAIN;
   const fi_addr_t dest = names_->of(av()->index_of(request.dest));
   if (dest == FI_ADDR_NOTAVAIL || request.count > send_vectors_) return -FI_EINVAL;
   if (request.tagged && is_ours(request.tag)) return -FI_EINVAL;

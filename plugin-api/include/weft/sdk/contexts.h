@@ -23,6 +23,7 @@
 #include <rdma/fi_endpoint.h>
 #include <weft/sdk/cntr.h>
 #include <weft/sdk/cq.h>
+#include <weft/sdk/engine.h>
 
 #include <string>
 
@@ -60,6 +61,15 @@ struct TxContext {
   // FI_RM_ENABLED: an application that does not read its completions cannot cause more of them.
   bool is_full() const {
     return (cq != nullptr && cq->holds_back()) || (shared != nullptr && is_shared_full());
+  }
+  // The same, for a call with these flags that would take a place now. Where the places of a shared
+  // context are taken it makes progress first: an application that only injects makes none, and the
+  // places may be those of any endpoint of the domain. What a counter starts is in the midst of it.
+  bool has_no_place(Engine &engine, uint64_t call_flags) const {
+    if (!is_full()) [[likely]]
+      return false;
+    if (shared != nullptr && !(call_flags & kDeferred)) engine.progress();
+    return is_full();
   }
 
   // A transfer that this context started has ended. `flags` are those of the completion (FI_SEND |

@@ -269,7 +269,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
   // has failed. 0, or -FI_E...: nothing happened.
   template <class Request, class Fill>
   ssize_t launch(const Request &request, Fill fill) {
-    if (has_no_place(request.flags)) return -FI_EAGAIN;
+    if (tx().has_no_place(domain().engine(), request.flags)) return -FI_EAGAIN;
     const uint32_t index = av()->peer_of(request.dest);
     if (index == Av::kNone) return -FI_EINVAL;
     if constexpr (requires { request.iov; }) {
@@ -310,16 +310,6 @@ class LayerEndpoint : public Object<E, fid_ep>,
       keeper_.started(index, kind, fenced);
     }
     return rc;
-  }
-
-  // The places of a shared transmit context may be those of injects through any of its endpoints, and
-  // an application that only injects never makes progress. What a counter starts is in the midst of
-  // it.
-  bool has_no_place(uint64_t flags) {
-    if (!tx().is_full()) [[likely]]
-      return false;
-    if (tx().shared != nullptr && !(flags & kDeferred)) domain().engine().progress();
-    return tx().is_full();
   }
 
   // In end(): makes progress until over() holds, as long as the domain's budget allows (at most
