@@ -197,7 +197,7 @@ void PeerStream::filled() {
 
 bool PeerStream::may_fill() const {
   return filling_->dropped || filling_->receive != nullptr ||
-         ep_.has_room(peer_, is_urgent() ? kUrgentExtra : 0) ||
+         ep_.has_room(peer_, has_extra() ? kUrgentExtra : 0) ||
          ep_.receiver().is_wanted(saving_ != nullptr ? last_message_ : filling_->message);
 }
 
@@ -292,7 +292,7 @@ Verdict PeerStream::take_message(const FrameHeader &header, Target &target) {
   }
   if (may_wait_a_turn(header.payload_size)) return wait_a_turn();
   has_waited_ = false;
-  saving_ = ep_.save(peer_, header.payload_size, is_urgent());
+  saving_ = ep_.save(peer_, header.payload_size, has_extra());
   if (saving_ == nullptr) {
     if (!ep_.receiver().is_told_early(last_message_)) return stall();
     Saved *const saved = ep_.save(peer_, ep_.receiver().first_bytes(), true);
@@ -344,7 +344,10 @@ Verdict PeerStream::take_announcement(const FrameHeader &header) {
     wait_for_room();
     return Verdict::kStall;
   }
-  saving_ = ep_.save(peer_, 0, is_urgent());
+  if (last_message_.length <= std::min(ep_.settings().max_saved_size, kLongest))
+    was_promised_ = false;
+  // A peer has few of them at a time, and they take hardly any room.
+  saving_ = ep_.save(peer_, 0, true);
   return saving_ != nullptr ? Verdict::kAccept : stall();
 }
 
@@ -463,6 +466,7 @@ void PeerStream::say_whether_full() {
   const bool room = ep_.may_send_long(peer_, has_room_, has_share_);
   if (room == has_room_ || !clear(room ? kAnnounceNoMore : kAnnounceAll)) return;
   has_room_ = room;
+  was_promised_ = !room;
   if (room && !std::exchange(has_share_, true)) ep_.take_share();
 }
 

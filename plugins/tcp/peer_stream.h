@@ -169,6 +169,8 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   void end_rendezvous(const FrameHeader &header);
   // This side waits for data or an answer that may be behind a message without room.
   bool is_urgent() const { return asked_ != 0 || answers_outstanding(); }
+  // For such a message, or for what the peer sent before it heard that there is no room any more.
+  bool has_extra() const { return is_urgent() || was_promised_; }
   Verdict stall();
   bool may_wait_a_turn(uint64_t payload) const;
   Verdict wait_a_turn();
@@ -193,11 +195,12 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   Peer &peer_;
   const Terms terms_;
   bool open_ = true;
-  bool leaving_ = false;     // our half is closed
-  bool sends_long_ = false;  // the peer has room: long messages go without an announcement
-  bool has_room_ = false;    // the same the other way: what we told the peer last
-  bool has_share_ = false;   // of max_saved
-  uint64_t unasked_ = 0;     // bytes of kLong operations that are still queued
+  bool leaving_ = false;       // our half is closed
+  bool sends_long_ = false;    // the peer has room: long messages go without an announcement
+  bool has_room_ = false;      // the same the other way: what we told the peer last
+  bool has_share_ = false;     // of max_saved
+  bool was_promised_ = false;  // the peer has been told to announce all, and has not done so yet
+  uint64_t unasked_ = 0;       // bytes of kLong operations that are still queued
   uint64_t last_used_ = 0;
   // Where the current frame goes: a receive, or a saved message.
   sdk::Receive *current_ = nullptr;

@@ -156,6 +156,35 @@ TEST(Rdm, MoreThanTheSavedLimitAfterAPause) {
   }
 }
 
+// What was under way when the receiver said that it has no room any more may be more than the limit:
+// the kernel holds it. The message that the application waits for is behind it.
+TEST(Rdm, MoreThanTheSavedLimitIsUnderWay) {
+  if (!in_fresh_process({"FI_TCP_MAX_SAVED_SIZE=256K", "FI_TCP_MAX_SAVED_PER_PEER=1M"})) return;
+  Node a, b;
+  const fi_addr_t to = a.insert(b);
+  constexpr size_t kCount = 256, kSize = 256 << 10;
+  const Bytes out = pattern(kSize, 3);
+  Bytes in(kSize);
+  for (int times = 0; times < 20; ++times) {
+    must(fi_trecv(b.ep, in.data(), kSize, nullptr, FI_ADDR_UNSPEC, 1, 0, mark(1)));
+    must(fi_tsend(a.ep, out.data(), kSize, nullptr, to, 1, mark(0)));
+    EXPECT_EQ(wait(b, mark(1), {&a, &b}).len, kSize);
+    EXPECT_EQ(wait(a, mark(0), {&a, &b}).err, 0);
+  }
+  for (size_t i = 0; i < kCount; ++i)
+    must(fi_tsend(a.ep, out.data(), kSize, nullptr, to, i, mark(i)));
+  for (int idle = 0; idle < 100; ++idle) {  // until the kernel takes no more
+    const size_t before = a.done.size();
+    a.progress();
+    if (a.done.size() != before) idle = 0;
+  }
+  EXPECT_GE(a.done.size() * kSize, 2u << 20) << "more is under way than may be saved";
+  for (size_t i = kCount; i-- > 0;) {
+    must(fi_trecv(b.ep, in.data(), kSize, nullptr, FI_ADDR_UNSPEC, i, 0, mark(i)));
+    EXPECT_EQ(wait(b, mark(i), {&a, &b}).len, kSize);
+  }
+}
+
 // The same with many senders.
 TEST(Rdm, ManySendersExceedTheSavedLimit) {
   if (!in_fresh_process({"FI_TCP_MAX_SAVED=64M"})) return;

@@ -123,7 +123,8 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   void note_end() { ended_at_ = engine_.rounds(); }
   bool has_news() const { return engine_.rounds() - ended_at_ <= 2; }
   // Memory for a message without a receive; null: over the limits, or no memory. `urgent`: this
-  // side waits for data behind it, so the limits are higher by kUrgentExtra.
+  // side waits for data behind it, or had promised room for it, so the limits are higher by
+  // kUrgentExtra.
   Saved *save(Peer &peer, uint64_t payload, bool urgent);
   bool make_room(Saved &announced);  // memory for its bytes; false as above
   // Whether the peer may send long messages without announcements. There must be room for all that
