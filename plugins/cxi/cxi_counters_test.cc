@@ -182,6 +182,63 @@ TEST(CxiCounters, AnApplicationMaySetMoreErrorsThanTheNicCounts) {
   EXPECT_EQ(fi_cntr_read(counter), 0u);
 }
 
+// A write with a key that nobody has, up to the NIC's answer.
+void post_failure(Net &net, uint64_t &value) {
+  net.post([&] {
+    return fi_write(net[0].ep, &value, 8, nullptr, net.at(0, 1), 0, kRegionKey, nullptr);
+  });
+}
+
+TEST(CxiCounters, MoreOperationsFailThanTheNicCounts) {
+  fid_cntr *counter = nullptr;
+  Net net(2, with(FI_RMA), [&](Node &node) {
+    if (counter == nullptr) counter = node.count(FI_SEND | FI_WRITE);
+  });
+  fid_ep *const ep = net[0].ep;
+  const fi_addr_t nobody = net[0].insert(address_at(Options(), 400));
+  uint64_t value = 1, errors = 0;
+  const auto expect_error = [&] {
+    EXPECT_NE(net.wait(net[0].tx_cq).err, 0);
+    ASSERT_EQ(fi_cntr_readerr(counter), ++errors);
+  };
+  while (errors < 300 && !HasFatalFailure()) {
+    post_failure(net, value);  // the NIC counts it,
+    expect_error();
+    net.post([&] { return fi_send(ep, &value, 8, nullptr, nobody, nullptr); });  // software does
+    expect_error();
+    net.post([&] { return fi_inject(ep, &value, 8, nobody); });
+    expect_error();
+  }
+  net.exchange(0, 1, 8);
+  EXPECT_EQ(fi_cntr_read(counter), 1u);
+  EXPECT_EQ(fi_cntr_readerr(counter), errors);
+}
+
+// The NIC had counted some when the application set the number, and told of them later.
+TEST(CxiCounters, ErrorsBeforeANumberIsSetAreNotCountedBehindIt) {
+  fid_cntr *counter = nullptr;
+  Net net(2, with(FI_RMA), [&](Node &node) {
+    if (counter == nullptr) counter = node.count(FI_WRITE);
+  });
+  fi_cxi_cntr_ops *ops = nullptr;
+  must(fi_open_ops(&counter->fid, FI_CXI_COUNTER_OPS, 0, reinterpret_cast<void **>(&ops), nullptr));
+  alignas(8) uint64_t word = 0;
+  must(ops->set_wb_buffer(&counter->fid, &word, sizeof word));
+  uint64_t value = 1;
+  for (int i = 0; i < 3; ++i) post_failure(net, value);
+  net.set_asleep(0, true);
+  ASSERT_TRUE(net.until([&] { return fi_cxi_cntr_wb_readerr(&word) == 3; }));
+  must(fi_cntr_seterr(counter, 0));
+  net.set_asleep(0, false);
+  for (int i = 0; i < 3; ++i) EXPECT_NE(net.wait(net[0].tx_cq).err, 0);
+  EXPECT_EQ(fi_cntr_readerr(counter), 0u);
+  for (uint64_t errors = 1; errors <= 200; ++errors) {
+    post_failure(net, value);
+    EXPECT_NE(net.wait(net[0].tx_cq).err, 0);
+    ASSERT_EQ(fi_cntr_readerr(counter), errors);
+  }
+}
+
 // Two counters for the same: each counts all of it, once.
 TEST(CxiCounters, ARegionAndItsEndpointMayHaveOneEach) {
   fid_cntr *writes = nullptr, *reads = nullptr;

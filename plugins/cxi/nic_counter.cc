@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/cxi/nic_counter.h"
 
+#include <algorithm>
+
 #include "plugins/cxi/domain.h"
 
 namespace weft::cxi {
@@ -17,6 +19,18 @@ NicCounter::~NicCounter() {
   domain_.deferred().forget(*this);
   counter_.reset();  // before the NIC may be another one (Domain::take_service)
   --domain_.nic_counters;
+}
+
+uint64_t NicCounter::errors() {
+  const uint64_t in_nic = counter_->failure();
+  if (in_nic < Counter::kMaxFailure) return in_nic;
+  return std::max(in_nic, told_.load(std::memory_order_relaxed));
+}
+
+void NicCounter::set_errors(uint64_t errors) {
+  const uint64_t in_nic = counter_->failure(), told = told_.exchange(errors);
+  if (in_nic < Counter::kMaxFailure && in_nic > told) late_ += in_nic - told;
+  counter_->set(std::nullopt, std::min(errors, Counter::kMaxFailure));
 }
 
 uint64_t NicCounter::take_back_commands() {

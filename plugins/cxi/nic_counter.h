@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // NicCounter: the numbers of a counter are in the NIC, which fires commands when it reaches a
-// threshold (deferred.h), and sets counters itself.
+// threshold (deferred.h), and sets counters itself. It stops at kMaxFailure errors: from there on
+// they are those that software has been told of.
 //
 // Example:
 //    // The NIC's part of a counter that an application has opened on this domain.
@@ -14,7 +15,6 @@
 
 #include <weft/sdk/cntr_source.h>
 
-#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -36,24 +36,30 @@ class NicCounter final : public sdk::CntrStore {
     counter_->write_back_to(word);
     writes_back_ = word != nullptr;
   }
+  // An operation has failed, and the NIC has counted it.
+  void on_error_in_nic() {
+    if (late_ != 0)
+      --late_;
+    else
+      told_.fetch_add(1, std::memory_order_relaxed);
+  }
   // The commands that have not fired are gone: those with a higher threshold than what it returns.
   uint64_t take_back_commands();
 
   // ---- sdk::CntrStore ----
   uint64_t value() override { return counter_->success(); }
-  uint64_t errors() override { return counter_->failure() + beyond_; }
+  uint64_t errors() override;
   void set(uint64_t value) override { counter_->set(value, std::nullopt); }
-  void set_errors(uint64_t errors) override {
-    const uint64_t in_nic = std::min<uint64_t>(errors, kMostFailures);
-    beyond_ = errors - in_nic;
-    counter_->set(std::nullopt, in_nic);
-  }
+  void set_errors(uint64_t errors) override;
   // What software counts is written back at once: nobody asks the NIC for it.
   void count(uint64_t amount) override {
     counter_->add(amount);
     if (writes_back_) counter_->request_write_back();
   }
-  void count_error() override { counter_->add_failure(1); }
+  void count_error() override {
+    counter_->add_failure(1);
+    told_.fetch_add(1, std::memory_order_relaxed);
+  }
   int open_ops(const char *name, uint64_t, void **ops) override {
     return open_counter_ops(name, ops);
   }
@@ -62,12 +68,11 @@ class NicCounter final : public sdk::CntrStore {
   NicCounter(Domain &domain, std::unique_ptr<Counter> counter)
       : domain_(domain), counter_(std::move(counter)) {}
 
-  static constexpr uint64_t kMostFailures = 127;  // that the NIC counts: 7 bits
-
   Domain &domain_;
   std::unique_ptr<Counter> counter_;
   std::atomic<bool> writes_back_{false};
-  uint64_t beyond_ = 0;  // what an application has set above that
+  std::atomic<uint64_t> told_{0};  // errors that software knows of
+  uint64_t late_ = 0;  // of those that an application has overwritten, whose events are to come
 };
 
 }  // namespace weft::cxi

@@ -388,12 +388,14 @@ void Transmit::complete_work(Op &op) {
 
 // What the NIC has counted is only told.
 void Transmit::count(const Op &op, sdk::Cntr &counter) {
-  if (op.is_counted && (op.rc == Rc::kOk || op.transfer.counts_failures))
+  if (op.is_counted && (op.rc == Rc::kOk || op.transfer.counts_failures)) {
+    if (op.rc != Rc::kOk) static_cast<NicCounter &>(*counter.store()).on_error_in_nic();
     counter.look();
-  else if (op.rc == Rc::kOk)
+  } else if (op.rc == Rc::kOk) {
     counter.add_events(1, op.length);
-  else
+  } else {
     counter.add_error();
+  }
 }
 
 void Transmit::report(const Op &op) {
