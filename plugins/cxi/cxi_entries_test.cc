@@ -123,6 +123,51 @@ TEST(CxiEntries, FlowControlOfAPeerThatEnds) {
   EXPECT_FALSE(poll(net[0].tx_cq));
 }
 
+// The endpoint that was told of drops closes, and another one gets its address: it knows of none.
+TEST(CxiEntries, FlowControlOfAnAddressThatChangesHands) {
+  NIC_MATCHES();
+  if (!with_few_entries()) return;
+  Options options;
+  options.caps |= FI_RMA;
+  Net net(2, options);
+  Node &from = net[0], &to = net[1];
+  uint64_t window = 0, write = 0, value = 0;
+  to.expose(&window, sizeof window, FI_REMOTE_WRITE, kMany);
+  net.set_asleep(1, true);
+  const fi_addr_t at = net.at(0, 1);
+  for (size_t i = 0; i < kMany; ++i)
+    net.post([&] { return fi_send(from.ep, &value, sizeof value, nullptr, at, nullptr); });
+  size_t sent = 0;
+  const auto expect_sent = [&](const Completion &done) {
+    EXPECT_EQ(done.err, 0) << fi_strerror(done.err);
+    ++sent;
+  };
+  // The NIC has refused some of them, and then it has been told how many.
+  for (int i = 0; i < 2; ++i) {
+    net.post([&] { return fi_write(from.ep, &value, 8, nullptr, at, 0, kMany, &write); });
+    for (Completion done = net.wait(from.tx_cq); done.context != &write;
+         done = net.wait(from.tx_cq))
+      expect_sent(done);
+  }
+  const size_t lost = sent;
+  EXPECT_GT(lost, 0u);
+  ASSERT_LT(lost, kMany);
+  const std::string name = to.name();
+  to.regions.clear();
+  to.ep.reset();
+  std::vector<Handle<fid_ep>> endpoints;
+  ASSERT_EQ(open_endpoint(to, endpoints), 0);
+  to.ep = std::move(endpoints.front());
+  ASSERT_EQ(to.name(), name);
+  net.set_asleep(1, false);
+  for (size_t i = lost; i < kMany; ++i) {
+    uint64_t in = 1;
+    net.post([&] { return fi_recv(to.ep, &in, sizeof in, nullptr, FI_ADDR_UNSPEC, &in); });
+    ASSERT_EQ(net.wait(to.rx_cq).context, &in);
+  }
+  while (sent < kMany && !HasFailure()) expect_sent(net.wait(from.tx_cq));
+}
+
 // Both what the NIC starts by itself and what is called for are dropped, and come again.
 TEST(CxiEntries, FlowControlOfDeferredMessages) {
   if (!with_few_entries()) return;

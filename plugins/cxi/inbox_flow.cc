@@ -241,12 +241,12 @@ void Inbox::on_state(const Event &event) {
 }
 
 void Inbox::on_notify(const Peer &peer, uint32_t drops) {
-  // The portal was enabled without waiting for this sender.
+  // The portal was enabled without waiting for this sender, or another endpoint had this address.
   if (flow_ == Flow::kRunning && portal_->status().state != PortalState::kDisabled)
     return control_->tell(peer, {ControlType::kResume, 0});
   told_ += drops;
   if (std::ranges::find(senders_, peer) == senders_.end()) senders_.push_back(peer);
-  be_patient();
+  if (drops != 0) be_patient();  // the others only ask again
 }
 
 void Inbox::try_to_enable() {

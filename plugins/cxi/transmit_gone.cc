@@ -31,6 +31,10 @@ void Transmit::look_at_peers(uint64_t now) {
 // It comes by the queue that tells of reads and matches, too, so those of before are known.
 void Transmit::on_peer(const Peer &peer, Rc answer) {
   if (watch_.on_answer(peer, !is_gone(answer), sdk::now_ns())) on_gone(peer, answer);
+  // It may be another endpoint than the one that was told of drops, and have the address of that.
+  if (const auto found = parked_.find(peer.key());
+      found != parked_.end() && found->second.told && !is_gone(answer))
+    control_->tell(peer, {ControlType::kNotify, 0});
   const uint64_t next = watch_.next();
   if (look_at_ == 0 || (next != 0 && next < look_at_)) look_at_ = next;
   schedule();
