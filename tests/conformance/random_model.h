@@ -74,6 +74,7 @@ class RandomModel {
     size_t size = 0;
     bool is_tagged = false;
     bool is_orphaned = false;  // its peer was killed: it may come
+    bool is_stray = false;     // it was killed before: who has its address now may get it
   };
 
   explicit RandomModel(bool is_connected) : is_connected_(is_connected) {

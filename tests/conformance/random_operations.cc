@@ -26,7 +26,7 @@ RandomHost *RandomProgram::some_host(const Slot &slot) {
   return host.process != nullptr ? &host : nullptr;
 }
 
-size_t RandomProgram::some_size(const Host &host, bool is_tagged) {
+size_t RandomProgram::some_size(bool is_tagged) {
   const size_t inject = app_.info->tx_attr->inject_size, room = room_for_messages(*app_.info);
   const size_t sizes[] = {0,    1,    8,      inject - 1, inject, inject + 1, 1000,
                           4096, 4097, 16'383, 16'385,     room,   room - 1,   below(room + 1)};
@@ -45,7 +45,7 @@ bool RandomProgram::send(Slot &slot, Host &host) {
   const bool is_tagged = has_tags_ && one_in(2);
   if (!may_send(slot, host, is_tagged)) return false;
   const Stamp stamp{.peer = host.index, .life = host.life, .slot = slot.number, .number = numbers_};
-  const size_t size = some_size(host, is_tagged);
+  const size_t size = some_size(is_tagged);
   auto operation = std::make_unique<Operation>();
   operation->slot = &slot;
   operation->peer = host.index;

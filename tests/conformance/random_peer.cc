@@ -79,13 +79,14 @@ RandomPeer::RandomPeer(const Options &options, int socket)
     side_->listener = std::make_unique<Listener>(*side_->side);
   } else {
     side_->node = std::make_unique<unconnected::Node>(options_);
-    for (size_t i = 0; i < kPeerReceives; ++i) {
-      post(nullptr, false);
-      if (options_.caps & FI_TAGGED) post(nullptr, true);
-    }
   }
   if (options_.caps & FI_RMA)
     side_->app().expose(memory_.data(), memory_.size(), FI_REMOTE_READ | FI_REMOTE_WRITE, 7);
+  if (options_.type == FI_EP_MSG) return;
+  for (size_t i = 0; i < kPeerReceives; ++i) {
+    post(nullptr, false);
+    if (options_.caps & FI_TAGGED) post(nullptr, true);
+  }
 }
 
 RandomPeer::~RandomPeer() {
@@ -273,18 +274,33 @@ bool RandomPeer::step() {
 
 namespace {
 
+// Null: the others leave no room on its NIC.
+std::unique_ptr<RandomPeer> open_peer(const Options &options, int socket) {
+  try {
+    return std::make_unique<RandomPeer>(options, socket);
+  } catch (const std::runtime_error &error) {
+    const bool is_short =
+        std::string(error.what()).find(error_text(-FI_ENOSPC)) != std::string::npos;
+    if (!is_short || !is_matched_by_a_nic(options.type)) throw;
+    return nullptr;
+  }
+}
+
 void be_a_random_peer(const Options &options, int socket) {
   pollfd start{socket, POLLIN, 0};
   ::poll(&start, 1, -1);  // it may be the last of several lives
   if (hear(socket) != 1) return;
-  {
-    RandomPeer peer(options, socket);
-    while (peer.step()) {
-      if (!peer.is_idle()) continue;
-      pollfd p{socket, POLLIN, 0};
-      ::poll(&p, 1, 1);  // gives its processor away
-    }
+  std::unique_ptr<RandomPeer> peer = open_peer(options, socket);
+  if (peer == nullptr) {
+    hear(socket);
+    return tell_text(socket, "");
   }
+  while (peer->step()) {
+    if (!peer->is_idle()) continue;
+    pollfd p{socket, POLLIN, 0};
+    ::poll(&p, 1, 1);  // gives its processor away
+  }
+  peer.reset();
   tell(socket, 0);
 }
 
@@ -332,6 +348,7 @@ Introduction PeerProcess::meet() {
   tell(socket(), RandomPeer::kMeet);
   Introduction where;
   where.address = hear_text();
+  if (where.address.empty()) return where;
   where.base = hear_number();
   where.key = hear_number();
   return where;

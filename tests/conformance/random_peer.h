@@ -106,7 +106,7 @@ class PeerProcess {
   void advance();  // if it lives in this process
   uint64_t hear_number();
   std::string hear_text();
-  Introduction meet();
+  Introduction meet();  // without an address: its NIC had no room for it, and it is gone
   // Of an endpoint without a connection: from now on the peer knows its address, or forgets it.
   void insert(unsigned slot, const std::string &address);
   void remove(unsigned slot);

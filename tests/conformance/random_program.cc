@@ -157,8 +157,10 @@ void RandomProgram::open_slot() {
                 [&] { return fi_cntr_open(app_.domain, &attr, slot.counter.out(), nullptr); }));
     bind(slot.counter.fid(), FI_SEND | (has_rma_ ? FI_READ | FI_WRITE : 0));
   }
-  must(calls_(
-      "fi_enable", [&] { return fi_enable(slot.ep); }, slot.number));
+  const ssize_t rc = calls_(
+      "fi_enable", [&] { return fi_enable(slot.ep); }, slot.number);
+  if (is_no_room(rc)) return close_slot(slot);
+  must(rc);
   for (size_t i = 0; i < receives_; ++i) {
     receive(slot, false);
     if (has_tags_) receive(slot, true);
@@ -195,7 +197,13 @@ void RandomProgram::meet(Host &host) {
   PeerProcess *const process = host.index == 0 ? processes_[0].get() : processes_[lives_++].get();
   host.life = host.index == 0 ? 0 : lives_ - 1;
   process->start();
-  model_.born(host, process, process->meet());
+  const Introduction where = process->meet();
+  if (where.address.empty()) {
+    if (host.index == 0) throw std::runtime_error("no room for the peer that lives");
+    host.process = nullptr;
+    return;
+  }
+  model_.born(host, process, where);
   if (type_ == FI_EP_MSG) return;
   const std::string &address = host.where.address;
   const char *text = address.c_str();
@@ -285,7 +293,8 @@ void RandomProgram::change_objects() {
       if ((demands(type_).mr_mode & FI_MR_ENDPOINT) == 0 || one_in(3)) return;
       EXPECT_EQ(calls_("fi_mr_bind", [&] { return fi_mr_bind(slot->region, slot->ep.fid(), 0); }),
                 0);
-      EXPECT_EQ(calls_("fi_mr_enable", [&] { return fi_mr_enable(slot->region); }), 0);
+      const ssize_t rc = calls_("fi_mr_enable", [&] { return fi_mr_enable(slot->region); });
+      EXPECT_TRUE(rc == 0 || is_no_room(rc)) << error_text(rc);
       return;
     }
     default: {

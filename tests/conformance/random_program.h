@@ -32,6 +32,8 @@ class RandomProgram {
   size_t below(size_t n) { return random_() % n; }
   bool one_in(size_t n) { return below(n) == 0; }
   Options choose(const Options &options);
+  // A NIC that matches has so many places for all that is open and received on its host.
+  bool is_no_room(ssize_t rc) const { return rc == -FI_ENOSPC && is_matched_by_a_nic(type_); }
 
   // ---- objects (random_program.cc) ----
   void open();
@@ -55,7 +57,7 @@ class RandomProgram {
   // ---- operations (random_operations.cc) ----
   Slot *some_slot();
   Host *some_host(const Slot &slot);
-  size_t some_size(const Host &host, bool is_tagged);
+  size_t some_size(bool is_tagged);
   bool may_send(const Slot &slot, const Host &host, bool is_tagged);
   bool send(Slot &slot, Host &host);
   ssize_t call_send(Slot &slot, Host &host, Operation &operation, uint64_t tag, bool &injects);
