@@ -237,6 +237,7 @@ TEST(CxiGone, APeerThatIsStoppedIsWaitedFor) {
 // Sends a long message, and one behind it.
 void be_a_sender(int socket) {
   Net net(1);
+  tell(socket, 1);
   const fi_addr_t to = net[0].insert(hear_text(socket));
   const std::vector<uint8_t> out = pattern(kLong, 1);
   net.post([&] { return fi_tsend(net[0].ep, out.data(), kLong, nullptr, to, kAwaited, nullptr); });
@@ -275,6 +276,9 @@ void expect_a_lost_receive(Child &child, bool early) {
 TEST(CxiGone, AReceiveEndsWithItsSenderOnce) {
   if (!in_fresh_process()) return;
   Child first(be_a_sender), second(be_a_sender);
+  // The second has a PID before the first is killed: it must not get that of the first.
+  hear(first.socket());
+  hear(second.socket());
   expect_a_lost_receive(first, false);
   expect_a_lost_receive(second, true);
 }
