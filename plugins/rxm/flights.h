@@ -7,7 +7,8 @@
 //    // Lower does this if InnerModes::of_calls() holds; other providers get the vectors as they are.
 //    inline ssize_t send(Flights &flights, Flights::Calls &of_link, fid_ep *ep,
 //                        const iovec &packet, Token *token) {
-//      return flights.send(of_link, ep, &packet, nullptr, 1, 0, FI_COMPLETION, token);
+//      const fi_msg msg{.msg_iov = &packet, .iov_count = 1};
+//      return flights.send(of_link, ep, msg, nullptr, FI_COMPLETION, token);
 //    }
 //    inline Token *completed(Flights &flights, void *op_context) {
 //      return flights.land(op_context);  // of a completion or of an error entry
