@@ -30,6 +30,7 @@
 #include <rdma/fabric.h>
 #include <sys/uio.h>
 #include <weft/sdk/address.h>
+#include <weft/sdk/carrier.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -64,7 +65,7 @@ class Carrier {
   // so injected data may still leave. Else what has not left fails.
   virtual void close(Link &link, bool idle) = 0;
 
-  static constexpr uint64_t kMarks = FI_MSG | FI_TAGGED | FI_RMA;
+  static constexpr uint64_t kMarks = WEFT_CARRIER_MARKS;
 
   // ---- data; 0, -FI_EAGAIN (no room now), or another error ----
   // Flags: FI_INJECT, FI_COMPLETION, FI_MORE, FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE,
