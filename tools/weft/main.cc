@@ -12,7 +12,6 @@
 #include <string_view>
 #include <system_error>
 
-#include "tools/stats/commands.h"
 #include "tools/weft/command.h"
 #include "tools/weft/command_line.h"
 #include "tools/weft/supervise.h"
@@ -28,13 +27,15 @@ bool asks_plugins(std::string_view command) {
   return std::find(std::begin(kCommands), std::end(kCommands), command) != std::end(kCommands);
 }
 
-// The commands that are programs of their own, weft-trace and so on, beside this one: so that this
-// one contains no HTTP server and no Protobuf.
+// The commands that are programs of their own, weft-trace and so on, beside this one. So it contains
+// no HTTP server and no Protobuf, and who needs only `weft` compiles only that.
 struct Program {
   const char *word, *help;
 };
 constexpr Program kPrograms[] = {
     {"exporter", "Serves what running processes count to Prometheus."},
+    {"stats", "Prints what plugins and the hook profile have counted in running processes."},
+    {"top", "Shows live what running processes count."},
     {"trace", "Records the calls and completions of processes, and shows what was recorded"}};
 
 // Does not return, unless there is no such program: then the exit status.
@@ -63,8 +64,6 @@ int run(int argc, char **argv) {
   add_plugin(app, action);
   add_config(app, action);
   add_hook(app, action);
-  add_stats(app, action);
-  add_top(app, action);
   for (const Program &program : kPrograms) app.add_subcommand(program.word, program.help);
   add_cxi(app, action);
   add_doctor(app, action);
