@@ -293,39 +293,52 @@ uint64_t Inbox::key_of(uint16_t buffer_id, Nid nid, Pid pid, uint8_t id) {
   return uint64_t{buffer_id} << 40 | uint64_t{id} << 32 | uint64_t{nid} << kPidBits | pid;
 }
 
-// The message that another event has told of already; null: there is none. One of the events may
-// name a sender nowhere (sources.h): the other one, of the NIC itself, says where it is. Only then
-// all messages are looked at.
-Inbox::Incoming *Inbox::known_rendezvous(uint64_t key, const Peer &peer) {
-  for (auto [one, end] = rendezvous_.equal_range(key); one != end; ++one)
-    if (one->second->sender.peer == peer) return one->second;
+// The oldest message of which other events have told, but none of this kind; null: there is none. A
+// sender uses a number again as soon as it has been read from, so the next message with this number
+// may come before all events of the last one were taken; events of a kind come in the order of
+// messages. One of the events may name a sender nowhere (sources.h): the other one, of the NIC
+// itself, says where it is. Only then all messages are looked at.
+Inbox::Incoming *Inbox::known_rendezvous(uint64_t key, const Peer &peer, bool Incoming::*told) {
   const auto nowhere = [](uint64_t any) { return any | uint64_t{kMaxNid} << kPidBits; };
+  Incoming *oldest = nullptr;
+  const auto look_at = [&](Incoming *message) {
+    if (!(message->*told) && (oldest == nullptr || message->age < oldest->age)) oldest = message;
+  };
+  for (auto [one, end] = rendezvous_.equal_range(key); one != end; ++one)
+    if (one->second->sender.peer == peer) look_at(one->second);
+  if (oldest != nullptr) return oldest;
   if (peer.is_nowhere()) {
     for (const auto &[other, message] : rendezvous_)
-      if (!message->known && nowhere(other) == key) return message;
-    return nullptr;
+      if (nowhere(other) == key) look_at(message);
+    return oldest;
   }
-  const auto waiting = rendezvous_.find(nowhere(key));
-  if (waiting == rendezvous_.end()) return nullptr;
-  Incoming &message = *waiting->second;
-  rendezvous_.erase(waiting);
-  message.key = key;
-  message.sender.peer = peer;
-  rendezvous_.emplace(key, &message);
-  return &message;
+  for (auto [one, end] = rendezvous_.equal_range(nowhere(key)); one != end; ++one)
+    look_at(one->second);
+  if (oldest == nullptr) return nullptr;
+  forget_rendezvous(*oldest);
+  oldest->key = key;
+  oldest->sender.peer = peer;
+  rendezvous_.emplace(key, oldest);
+  return oldest;
 }
 
-// A message of a slot. What is known of a rendezvous comes by several events, in any order.
-Inbox::Incoming &Inbox::incoming(Slot &slot, const Event &event, const Sender &sender) {
+// A message of a slot. What is known of a rendezvous comes by several events, in any order. `told`:
+// what an event of this kind sets.
+Inbox::Incoming &Inbox::incoming(Slot &slot, const Event &event, const Sender &sender,
+                                 bool Incoming::*told) {
   const Peer &peer = sender.peer;
   const bool is_rendezvous = event.rendezvous && event.rc == Rc::kOk;
   const uint64_t key =
       is_rendezvous ? key_of(id_of(slot), peer.nid, peer.pid, event.rendezvous_id) : 0;
   if (is_rendezvous)
-    if (Incoming *const message = known_rendezvous(key, peer)) return *message;
+    if (Incoming *const message = known_rendezvous(key, peer, told)) return *message;
   Incoming &message = *incoming_.take();
-  message = {
-      .slot = &slot, .key = key, .sender = sender, .begun = !is_rendezvous, .done = !is_rendezvous};
+  message = {.slot = &slot,
+             .key = key,
+             .age = ++last_age_,
+             .sender = sender,
+             .begun = !is_rendezvous,
+             .done = !is_rendezvous};
   message.is_rendezvous = is_rendezvous;
   if (is_rendezvous) rendezvous_.emplace(key, &message);
   ++slot.users;
@@ -335,7 +348,7 @@ Inbox::Incoming &Inbox::incoming(Slot &slot, const Event &event, const Sender &s
 
 Inbox::Incoming &Inbox::describe(Slot &slot, const Event &event) {
   const Sender sender = sources_.sender_of(event.initiator, event.vni);
-  Incoming &message = incoming(slot, event, sender);
+  Incoming &message = incoming(slot, event, sender, &Incoming::known);
   message.sender.rank = sender.rank;
   message.bits = event.match_bits;
   message.data = event.header_data;

@@ -110,7 +110,7 @@ class Inbox final : private sdk::Handler {
   struct Incoming {
     Slot *slot = nullptr;             // null: software has matched it
     sdk::Receive *receive = nullptr;  // of those
-    uint64_t key = 0;                 // of a rendezvous
+    uint64_t key = 0, age = 0;        // of a rendezvous; those with one key are told apart by age
     Sender sender;
     uint64_t bits = 0, data = 0;
     uint64_t saved = 0;              // where its first bytes are, if it came too early
@@ -180,8 +180,8 @@ class Inbox final : private sdk::Handler {
   static uint64_t key_of(uint16_t buffer_id, Nid nid, Pid pid, uint8_t id);
   void on_read_by_nic(const Event &event);
   void forget_rendezvous(const Incoming &message);
-  Incoming &incoming(Slot &slot, const Event &event, const Sender &sender);
-  Incoming *known_rendezvous(uint64_t key, const Peer &peer);
+  Incoming &incoming(Slot &slot, const Event &event, const Sender &sender, bool Incoming::*told);
+  Incoming *known_rendezvous(uint64_t key, const Peer &peer, bool Incoming::*told);
   Incoming &describe(Slot &slot, const Event &event);
   void advance(Incoming &message);
   void finish(Incoming &message);
@@ -236,6 +236,7 @@ class Inbox final : private sdk::Handler {
   size_t kept_ = 0;
   sdk::Pool<Incoming> incoming_;
   std::unordered_multimap<uint64_t, Incoming *> rendezvous_;
+  uint64_t last_age_ = 0;
   sdk::Pool<Saved> saved_;
   std::unordered_set<uint64_t> landed_;  // bytes of messages whose header was not taken yet
   std::unordered_map<uint64_t, Incoming *> awaited_;     // headers before the bytes: of receives,

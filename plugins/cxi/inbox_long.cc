@@ -13,7 +13,7 @@ void Inbox::on_rendezvous(const Event &event) {
   // Here the initiator is the NIC and the PID.
   const Peer peer{
       .nid = event.initiator >> 12, .pid = Pid(event.initiator & kAnyPid), .vni = event.vni};
-  Incoming &message = incoming(slot, event, {.peer = peer});
+  Incoming &message = incoming(slot, event, {.peer = peer}, &Incoming::begun);
   message.begun = true;
   if (!event.get_issued) {
     const uint64_t at = event.start - slot.start;
@@ -35,8 +35,9 @@ void Inbox::on_reply(const Event &event) {
   advance(message);
 }
 
-// The NIC names the sender without its VNI. Where senders of several VNIs have the same address,
-// and have given their messages the same number, all of those are done with the last reply.
+// The NIC names the sender without its VNI, and the number alone. Messages that share these, of
+// senders in several VNIs or of one that has used its number again, are all done with the last
+// reply: the network may have turned the replies' order around.
 void Inbox::on_read_by_nic(const Event &event) {
   const RendezvousReply reply = RendezvousReply::of(event.user_ptr);
   std::vector<Incoming *> open;

@@ -19,13 +19,6 @@ constexpr size_t kUntaggedLong = 256, kAllLong = size_t{1} << 15;
 // Between two tries of a message that finds no receive.
 constexpr uint64_t kFirstPauseNs = 5'000, kLastPauseNs = 2'000'000;
 
-std::vector<uint32_t> numbers(size_t from, size_t to) {
-  std::vector<uint32_t> all;
-  all.reserve(to - from);
-  while (to != from) all.push_back(uint32_t(--to));
-  return all;
-}
-
 }  // namespace
 
 Transmit::Transmit(const Ports &ports, sdk::Engine &engine, sdk::TxContext &tx,
@@ -53,9 +46,9 @@ Result<void> Transmit::open(bool waits) {
   WEFT_CHECK(links_.wait("messages of an endpoint", *source_, [this] { return read_link(); }));
   long_.resize(std::min(kAllLong, kUntaggedLong + size));
   transactions_.resize(kTransactions);
-  free_untagged_ = numbers(0, kUntaggedLong);
-  free_tagged_ = numbers(kUntaggedLong, long_.size());
-  free_transactions_ = numbers(0, kTransactions);
+  free_untagged_ = FreeNumbers(0, kUntaggedLong);
+  free_tagged_ = FreeNumbers(kUntaggedLong, long_.size());
+  free_transactions_ = FreeNumbers(0, kTransactions);
   return {};
 }
 
@@ -121,7 +114,7 @@ Transmit::Op *Transmit::take() {
   if (op == nullptr) return nullptr;
   op->is_message = op->is_rendezvous = op->is_inject = false;
   op->acknowledged = op->read = op->matched = op->wants_match = op->in_flight = false;
-  op->is_awaited = op->is_lost = false;
+  op->is_awaited = false;
   op->is_deferred = op->is_work = false;
   op->tries = 0;
   op->completion = nullptr;
@@ -156,17 +149,16 @@ void Transmit::give(Op &op) {
   if (op.window.number != 0) ports_.lni->unmap(std::exchange(op.window, {}));
   if (op.number != UINT32_MAX) {
     (op.is_rendezvous ? long_ : transactions_)[op.number] = nullptr;
-    auto &free = !op.is_rendezvous           ? free_transactions_
-                 : op.number < kUntaggedLong ? free_untagged_
-                                             : free_tagged_;
-    // What the peer has begun, if it lives after all, should not meet another operation.
-    free.insert(op.is_lost ? free.begin() : free.end(), op.number);
+    FreeNumbers &free = !op.is_rendezvous           ? free_transactions_
+                        : op.number < kUntaggedLong ? free_untagged_
+                                                    : free_tagged_;
+    free.give(op.number);
   }
   ops_.give(&op);
 }
 
 bool Transmit::number_long(Op &op, bool tagged) {
-  auto &free = tagged ? free_tagged_ : free_untagged_;
+  FreeNumbers &free = tagged ? free_tagged_ : free_untagged_;
   if (free.empty()) return false;
   if (op.window.number == 0) {  // of a device it is mapped already
     auto window = ports_.lni->map(op.transfer.local, op.transfer.length, Lni::kRead | Lni::kRemote);
@@ -175,8 +167,7 @@ bool Transmit::number_long(Op &op, bool tagged) {
   }
   counters_.long_messages.add();
   op.is_rendezvous = true;
-  op.number = free.back();
-  free.pop_back();
+  op.number = free.take();
   long_[op.number] = &op;
   return true;
 }
@@ -184,8 +175,7 @@ bool Transmit::number_long(Op &op, bool tagged) {
 bool Transmit::number_transaction(Op &op) {
   if (free_transactions_.empty()) return false;
   op.wants_match = true;
-  op.number = free_transactions_.back();
-  free_transactions_.pop_back();
+  op.number = free_transactions_.take();
   transactions_[op.number] = &op;
   return true;
 }

@@ -36,6 +36,7 @@
 
 #include "plugins/cxi/bits.h"
 #include "plugins/cxi/counters.h"
+#include "plugins/cxi/free_numbers.h"
 #include "plugins/cxi/links.h"
 #include "plugins/cxi/peer_watch.h"
 #include "plugins/cxi/ports.h"
@@ -61,7 +62,6 @@ class Transmit final : private sdk::Handler {
     bool wants_match = false;
     bool in_flight = false;
     bool is_awaited = false;           // it is acknowledged, and its peer has not done its part
-    bool is_lost = false;              // and will not: it is gone
     uint32_t tries = 0;                // that found no receive
     uint64_t again_at = 0, until = 0;  // when it goes again, and when no more
     bool is_deferred = false;          // a counter starts it
@@ -203,7 +203,7 @@ class Transmit final : private sdk::Handler {
   std::unordered_map<uint64_t, Parked> parked_;
   // Long messages by number, and which numbers are free.
   std::vector<Op *> long_, transactions_;
-  std::vector<uint32_t> free_untagged_, free_tagged_, free_transactions_;
+  FreeNumbers free_untagged_, free_tagged_, free_transactions_;
 };
 
 }  // namespace weft::cxi

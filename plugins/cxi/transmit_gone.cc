@@ -48,7 +48,6 @@ void Transmit::on_gone(const Peer &peer, Rc rc) {
   std::ranges::sort(lost, {}, &Op::sequence);
   for (Op *const op : lost) {
     op->rc = rc;
-    op->is_lost = true;
     complete(*op);
   }
   on_lost(peer, rc);

@@ -2,6 +2,8 @@
 // Buffers that take many messages (fi_msg.3, FI_MULTI_RECV; fi_endpoint.3, FI_OPT_MIN_MULTI_RECV).
 #include <algorithm>
 #include <cstring>
+#include <deque>
+#include <random>
 
 #include "tests/conformance/rdm_harness.h"
 
@@ -141,6 +143,82 @@ TEST_F(RdmMultiRecv, EmptyMessagesDoNotFillAQueueBeyondItsSize) {
     return received == sent;
   })) << received
       << " of " << sent;
+}
+
+constexpr size_t kMany = 10000, kMost = 20000;
+
+std::vector<uint8_t> numbered(uint32_t number, size_t size) {
+  std::vector<uint8_t> bytes = pattern(std::max(size, sizeof number), number);
+  std::memcpy(bytes.data(), &number, sizeof number);
+  return bytes;
+}
+
+// Sends kMany messages of all sizes to the address that it hears, and waits for a word.
+void send_many(const Options &options, int socket) {
+  constexpr size_t kWindow = 300;
+  std::deque<std::vector<uint8_t>> out;
+  std::minstd_rand random(1);
+  Node node(options);
+  const fi_addr_t to = node.insert(hear_text(socket));
+  size_t completed = 0;
+  const Deadline deadline;
+  while ((completed < kMany || !can_hear(socket)) && !deadline.passed()) {
+    if (out.size() < kMany && out.size() - completed < kWindow) {
+      const size_t most = random() % 2 == 0 ? kMost : 3000;
+      out.push_back(numbered(uint32_t(out.size()), 1 + random() % most));
+      const auto &bytes = out.back();
+      if (fi_send(node.ep, bytes.data(), bytes.size(), nullptr, to, nullptr) != 0) out.pop_back();
+    }
+    node.progress();
+    while (const auto done = poll(node.tx_cq)) {
+      EXPECT_EQ(done->err, 0) << fi_strerror(done->err);
+      ++completed;
+    }
+  }
+  EXPECT_EQ(completed, kMany);
+}
+
+// Messages of all sizes, by each protocol of the stack, come from another process into few buffers,
+// which are posted again when they are full. They are read in bursts, so what tells of one message
+// stands between news of others, and the numbers of messages come again.
+TEST_F(RdmMultiRecv, ManyMessagesUnderWayKeepApart) {
+  RDM_NEEDS(FI_MSG | FI_MULTI_RECV);
+  if (!in_fresh_process()) return;
+  Child sender([](int socket) { send_many(with_multi_recv(), socket); });
+  std::vector<std::vector<uint8_t>> buffers(3, std::vector<uint8_t>(500000));
+  Node node(with_multi_recv(), nullptr, [](Node &one) { set_minimum(one, kMost); });
+  for (auto &buffer : buffers) post_multi(node.ep, buffer);
+  tell_text(sender.socket(), node.name());
+  std::vector<char> arrived(kMany);
+  size_t received = 0;
+  const auto check = [&](const Completion &got) {
+    ASSERT_EQ(got.err, 0) << fi_strerror(got.err);
+    auto &buffer = *static_cast<std::vector<uint8_t> *>(got.context);
+    if (got.flags & FI_RECV) {
+      const auto *const at = static_cast<const uint8_t *>(got.buf);
+      uint32_t number = 0;
+      ASSERT_TRUE(at >= buffer.data() && at + got.len <= buffer.data() + buffer.size());
+      ASSERT_GE(got.len, sizeof number);
+      std::memcpy(&number, at, sizeof number);
+      ASSERT_LT(number, kMany);
+      ASSERT_FALSE(arrived[number]) << "message " << number << " came twice";
+      arrived[number] = true;
+      ++received;
+      const std::vector<uint8_t> expected = numbered(number, got.len);
+      ASSERT_TRUE(std::equal(expected.begin(), expected.end(), at, at + got.len))
+          << "message " << number << " of " << got.len << " bytes";
+    }
+    if (got.flags & FI_MULTI_RECV) post_multi(node.ep, buffer);
+  };
+  const Deadline deadline;
+  for (size_t round = 0; received < kMany; ++round) {
+    ASSERT_FALSE(deadline.passed()) << received << " came";
+    node.progress();
+    if (round % 200 < 100) continue;
+    while (const auto got = poll(node.rx_cq)) ASSERT_NO_FATAL_FAILURE(check(*got));
+  }
+  tell(sender.socket(), 1);
+  sender.join();
 }
 
 TEST_F(RdmMultiRecv, CancelReturnsTheBuffer) {
