@@ -29,7 +29,7 @@ expect() {
     fail "weft $* beside $name: no culprit is named"
 }
 
-for how in hangs:'did not return from getinfo within' crashes:'was killed in getinfo by signal 11' \
+for how in hangs:'did not return from getinfo within' crashes:'was killed in getinfo by signal (6|11)' \
   exits:'ended the process in getinfo with status 0'; do
   name=later_${how%%:*} words=${how#*:}
   export FI_PROVIDER_PATH="$two_faced/$name"
