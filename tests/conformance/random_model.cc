@@ -86,7 +86,10 @@ void RandomModel::completed(const Done &done) {
         done.err != 0 && has_killed_ && slot != slots.end() && (*slot)->injected != 0;
     EXPECT_TRUE(is_allowed) << "a completion of nothing, flags " << done.flags << ", error "
                             << done.err;
-    if (is_allowed) --(*slot)->injected;
+    if (is_allowed) {
+      --(*slot)->injected;
+      ++(*slot)->lost;
+    }
     return;
   }
   RandomOperation &operation = *found->second;
@@ -199,6 +202,7 @@ size_t RandomModel::toward_the_dead() const {
 }
 
 size_t RandomModel::messages_to_come() const {
+  if (may_lose_) return 0;
   return size_t(std::count_if(messages_.begin(), messages_.end(),
                               [](const auto &entry) { return !entry.second.is_orphaned; }));
 }

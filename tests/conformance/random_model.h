@@ -50,7 +50,8 @@ struct RandomSlot {
   size_t echoes[2][2] = {};    // to come: by peer, untagged and tagged
   uint64_t transmits = 0;      // accepted
   bool has_last = false;       // its last message was sent
-  size_t injected = 0;         // toward the peer that may be killed
+  size_t injected = 0;         // toward the peer that may be killed, and not told lost
+  size_t lost = 0;             // injected messages that were told lost
   bool is_at(const RandomHost &host) const { return to == nullptr || to == &host; }
 };
 
@@ -77,7 +78,8 @@ class RandomModel {
     bool is_stray = false;     // it was killed before: who has its address now may get it
   };
 
-  explicit RandomModel(bool is_connected) : is_connected_(is_connected) {
+  // `may_lose`: a message that finds no receive is lost.
+  RandomModel(bool is_connected, bool may_lose) : is_connected_(is_connected), may_lose_(may_lose) {
     for (unsigned i = 0; i < 2; ++i) hosts[i].index = i;
   }
 
@@ -110,7 +112,7 @@ class RandomModel {
   void moved(RandomOperation &operation);
   bool is_closed(unsigned slot) const;
 
-  const bool is_connected_;
+  const bool is_connected_, may_lose_;
   bool has_killed_ = false;
   uint64_t started_ = 0;
   size_t broken_messages_ = 0;  // that their killed sender may have left half done

@@ -5,6 +5,7 @@
 #include <endian.h>
 #include <infiniband/ib.h>
 #include <rdma/rdma_cma.h>
+#include <weft/sdk/quiet_thread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -138,12 +139,14 @@ World::World(const NetworkOptions &given)
     throw std::logic_error("a second verbs_double::Network: destroy the first one before");
   }
   if (options.progress == Progress::kByThread) {
-    hardware = std::thread([this] {
+    // Hardware takes no signals of the process.
+    const int rc = sdk::start_quiet_thread(hardware, [this] {
       std::unique_lock lock(mutex);
       while (!stopping) {
         if (!step()) work.wait(lock, [this] { return stopping || has_work(); });
       }
     });
+    if (rc != 0) throw std::runtime_error("no thread for the double's hardware");
   }
 }
 
