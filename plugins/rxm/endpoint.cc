@@ -134,9 +134,11 @@ ssize_t Endpoint::start(const sdk::SendRequest &request) {
   return launch(request, [&](TxOp &op) {
     take_flags(op, request.flags);
     take_descriptors(op, request);
-    core_->prepare_message(
-        op, request.tagged, request.flags & FI_REMOTE_CQ_DATA,
-        request.flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE) || keeper_.awaits_messages());
+    const bool delivered = request.flags & FI_DELIVERY_COMPLETE || keeper_.awaits_messages();
+    core_->prepare_message(op, request.tagged, request.flags & FI_REMOTE_CQ_DATA,
+                           request.flags & FI_MATCH_COMPLETE ? Tell::kMatched
+                           : delivered                       ? Tell::kDelivered
+                                                             : Tell::kNothing);
     return must_own(op) && !core_->own_data(op) ? -FI_EFAULT : 0;
   });
 }

@@ -91,10 +91,19 @@ class Connection {
   using Messages = List<RxMessage, &RxMessage::previous, &RxMessage::following>;
   Messages messages_;    // rendezvous
   Messages unfinished_;  // in segments, before the last one
+  Messages matchless_;   // complete; their sender waits until they meet their receives
   uint32_t unfinished_count_ = 0;
   uint32_t attempts_ = 0;
   Messages &list_of(const RxMessage &m) {
-    return m.form == RxMessage::Form::kSegments ? unfinished_ : messages_;
+    switch (m.form) {
+      case RxMessage::Form::kWhole:
+        return matchless_;
+      case RxMessage::Form::kSegments:
+        return unfinished_;
+      case RxMessage::Form::kRendezvous:
+        return messages_;
+    }
+    return messages_;
   }
   size_t flights_ = 0;  // operations at the carrier, or waiting for an answer
   uint64_t started_at_ = 0, retry_at_ = 0;

@@ -341,8 +341,8 @@ void Core::on_connected(Connection &c, std::span<const uint8_t> data) {
 }
 
 void Core::take_level(Connection &c, uint8_t level) {
-  c.level_ = level;
-  c.bare_ = settings_.bare && level >= kLevelOfBare;
+  c.level_ = std::min(level, own_level(settings_));
+  c.bare_ = c.level_ >= kLevelOfBare;
 }
 
 void Core::establish(Connection &c) {

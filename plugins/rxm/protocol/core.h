@@ -12,7 +12,7 @@
 //      op->iov[0] = message;
 //      op->count = 1;
 //      op->length = message.iov_len;
-//      core.prepare_message(*op, /*tagged=*/false, /*has_data=*/false, /*delivery=*/false);
+//      core.prepare_message(*op, /*tagged=*/false, /*has_data=*/false, Tell::kNothing);
 //      const int rc = core.start(*op, index, core.knows(index) ? nullptr : &address);
 //      if (rc != 0) core.give(*op);
 //      return rc;
@@ -123,9 +123,9 @@ class Core {
   // ---- operations ----
   TxOp *take();         // null: tx_size operations are in flight
   void give(TxOp &op);  // returns an operation that was not started
-  // Fills in what the header needs, and chooses the form by length and flags. `delivery`: the operation ends
-  // when the receiver has the message.
-  void prepare_message(TxOp &op, bool tagged, bool has_data, bool delivery);
+  // Fills in what the header needs, and chooses the form by length. `until`: the operation ends when
+  // the peer has told so much.
+  void prepare_message(TxOp &op, bool tagged, bool has_data, Tell until);
   // False: a device has failed, from which operands come.
   bool prepare_atomic(TxOp &op, const sdk::AtomicRequest &request, size_t element);
   // Copies the data into the operation, so that the caller may reuse its memory. The carrier then
@@ -257,7 +257,8 @@ class Core {
   void part(Connection &c, int err);
   static bool busy(const Connection &c) {
     return c.first_ != nullptr || c.control_ != nullptr || c.flights_ != 0 ||
-           c.messages_.first != nullptr || c.unfinished_.first != nullptr;
+           c.messages_.first != nullptr || c.unfinished_.first != nullptr ||
+           c.matchless_.first != nullptr;
   }
 
   // ---- core.cc ----
@@ -281,7 +282,8 @@ class Core {
   ssize_t transmit_whole(Connection &c, TxOp &op, std::span<const iovec> iov, void *const *desc,
                          size_t length, std::optional<uint32_t> data);
   ssize_t transmit_access(Connection &c, TxOp &op);
-  static void suit_stock(TxOp &op);
+  void suit(const Connection &c, TxOp &op) const;
+  void announce(TxOp &op) const;
   void depart(Connection &c, TxOp &op) {
     if (op.counted) return;
     op.counted = true;
@@ -337,8 +339,15 @@ class Core {
   sdk::Message message_of(Connection &c, const Packet &p) const;
   bool take_whole(Connection &c, const sdk::Message &m, std::span<const uint8_t> payload,
                   Buffer &buffer);
+  int place_whole(const sdk::Receive &r, std::span<const uint8_t> payload, size_t n) const;
   bool save_whole(Connection &c, const sdk::Message &m, std::span<const uint8_t> payload,
                   Buffer &buffer);
+  static Tell asked_of(const Connection &c, const Packet &p) {
+    return c.level_ >= kLevelOfTelling ? p.tell : Tell::kNothing;
+  }
+  bool take_awaited(Connection &c, const Packet &p, Tell tell, Buffer &buffer);
+  void tell_saved(Connection &c, RxMessage &m);
+  void tell(Connection *c, uint64_t id);
   RxMessage *new_message(Connection *c, RxMessage::Form form, const sdk::Message &m);
   void free_message(RxMessage &m);
   static void unlist(RxMessage &m);

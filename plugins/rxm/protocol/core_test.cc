@@ -119,6 +119,49 @@ TEST(Core, DeliveryOfAnEmptyMessageToStockIsReported) {
   }
 }
 
+// A message counts as delivered when the peer has it, with or without a receive, and as matched when
+// it has met one. Stock peers tell only of a rendezvous, and so do weft peers of lower levels.
+TEST(Core, MessagesEndWhenThePeerHasToldOfThem) {
+  for (const bool write : {false, true})
+    for (const Script &script :
+         {Script{.write = write}, Script{.write = write, .bare = Bare::kNobody},
+          Script{.write = write, .stock = true}})
+      for (const size_t length : {0, 1, 64, 512, 513, 2048, 2049})
+        for (const auto kind : {Node::kUntilDelivered, Node::kUntilMatched}) {
+          SCOPED_TRACE(testing::Message() << length << " bytes, kind " << kind << ", write "
+                                          << write << ", stock " << script.stock);
+          Play run(1, script);
+          run.nodes[0]->send(1, length, true, kind);
+          run.settle();
+          const bool tells = script.bare == Bare::kAll && !script.stock;
+          const bool early = (tells && kind == Node::kUntilDelivered && length <= 2048) ||
+                             (script.stock && length == 0);
+          EXPECT_EQ(run.sent.back().ended, early ? 1 : 0);
+          run.nodes[1]->post(5000, true);
+          run.settle();
+          EXPECT_EQ(run.sent.back().ended, 1);
+          EXPECT_EQ(run.sent.back().err, 0);
+          EXPECT_EQ(run.sent.back().arrived, 1);
+          expect_nothing_left(run);
+        }
+}
+
+// A message that is whole stays when its connection ends, and its sender gets an error.
+TEST(Core, AMessageThatWaitsForItsMatchOutlivesItsSender) {
+  for (const size_t length : {1, 513}) {
+    Play run(1, {.failures = true});
+    run.nodes[0]->send(1, length, true, Node::kUntilMatched);
+    run.settle();
+    EXPECT_EQ(run.sent.back().ended, 0);
+    run.stop(0);
+    run.settle();
+    run.nodes[1]->post(5000, true);
+    run.settle();
+    EXPECT_EQ(run.sent.back().arrived, 1);
+    EXPECT_EQ(run.nodes[1]->broken, 0u);
+  }
+}
+
 // Stock peers reuse an id after the last segment, even while the message is unexpected.
 TEST(Core, StockPeersReuseTheIdsOfSegmentedMessages) {
   Play run(1, {.stock = true});

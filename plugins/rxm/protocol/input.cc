@@ -22,6 +22,20 @@ constexpr size_t kKeptParts = 8;  // entries of RxMessage::parts that stay alloc
 
 }  // namespace
 
+// Puts the first `n` bytes into the memory of a receive. 0 or FI_EIO: a device has failed.
+[[gnu::always_inline]] inline int Core::place_whole(const sdk::Receive &r,
+                                                    std::span<const uint8_t> payload,
+                                                    size_t n) const {
+  if (settings_.hmem != nullptr)
+    return sdk::hmem_scatter(settings_.hmem, r.iov, r.count, 0, payload.data(), n) ? 0 : FI_EIO;
+  if (r.count == 1 && n > 0) {  // memcpy must not get a null pointer, even for 0 bytes
+    std::memcpy(r.iov[0].iov_base, payload.data(), n);
+  } else {
+    scatter(r.iov, r.count, 0, payload.data(), n);
+  }
+  return 0;
+}
+
 // Inline: a message that is expected passes only this.
 [[gnu::always_inline]] inline bool Core::take_whole(Connection &c, const sdk::Message &message,
                                                     std::span<const uint8_t> payload,
@@ -30,16 +44,47 @@ constexpr size_t kKeptParts = 8;  // entries of RxMessage::parts that stay alloc
   sdk::Receive *const r = receiver.match(message);
   if (r == nullptr) return save_whole(c, message, payload, buffer);
   const size_t n = std::min<size_t>(payload.size(), r->length);
-  int err = 0;
-  if (settings_.hmem != nullptr) {
-    if (!sdk::hmem_scatter(settings_.hmem, r->iov, r->count, 0, payload.data(), n)) err = FI_EIO;
-  } else if (r->count == 1 && n > 0) {  // memcpy must not get a null pointer, even for 0 bytes
-    std::memcpy(r->iov[0].iov_base, payload.data(), n);
-  } else {
-    scatter(r->iov, r->count, 0, payload.data(), n);
-  }
-  receiver.complete(*r, message, n, err);
+  receiver.complete(*r, message, n, place_whole(*r, payload, n));
   return false;
+}
+
+// A message whose sender waits for word of it.
+bool Core::take_awaited(Connection &c, const Packet &p, Tell tell, Buffer &buffer) {
+  const sdk::Message message = message_of(c, p);
+  sdk::Receiver &receiver = upper_.receiver();
+  if (sdk::Receive *const r = receiver.match(message)) {
+    const size_t n = std::min<size_t>(p.payload.size(), r->length);
+    receiver.complete(*r, message, n, place_whole(*r, p.payload, n));
+    answer(c, PacketType::kReadDone, p.message);
+    return false;
+  }
+  RxMessage *m = new_message(&c, RxMessage::Form::kWhole, message);
+  if (m == nullptr) return false;
+  counters_.saved.add_alone();
+  const bool kept = keep(*m, p.payload, buffer);
+  m->received = p.payload.size();
+  m->id = p.message;
+  m->tell = tell;
+  receiver.save(*m);
+  tell_saved(c, *m);
+  return kept;
+}
+
+// The message is complete and saved, and in no list of the connection.
+void Core::tell_saved(Connection &c, RxMessage &m) {
+  if (m.tell == Tell::kNothing) return;
+  m.form = RxMessage::Form::kWhole;
+  if (m.tell == Tell::kMatched) {
+    m.connection = &c;
+    return c.matchless_.add(m);
+  }
+  m.tell = Tell::kNothing;
+  answer(c, PacketType::kReadDone, m.id);
+}
+
+// `c`: the connection on which a sender waits for word of its message `id`; null: none does.
+void Core::tell(Connection *c, uint64_t id) {
+  if (c != nullptr && !down_) answer(*c, PacketType::kReadDone, id);
 }
 
 bool Core::save_whole(Connection &c, const sdk::Message &message, std::span<const uint8_t> payload,
@@ -66,6 +111,8 @@ bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buff
   switch (p.type) {
     case PacketType::kEager:
       if (p.op == PacketOp::kTagged) c.tags_heard_.learn(p.tag);
+      if (const Tell tell = asked_of(c, p); tell != Tell::kNothing) [[unlikely]]
+        return take_awaited(c, p, tell, buffer);
       return take_whole(c, message_of(c, p), p.payload, buffer);
     case PacketType::kSegment:
       return take_segment(c, p, buffer);
@@ -168,6 +215,7 @@ RxMessage *Core::new_message(Connection *c, RxMessage::Form form, const sdk::Mes
   m->tag = message.tag;
   m->source = message.source;
   m->discarded = m->over = m->waits = m->failed = m->peeks = m->peeked = false;
+  m->tell = Tell::kNothing;
   m->count = m->next_vector = m->exposed = 0;
   m->err = 0;
   m->tokens = 0;
@@ -231,8 +279,11 @@ void Core::finish(RxMessage &m, int err) {
   sdk::Receive *r = m.receive;
   const sdk::Message message = m.message;
   const size_t received = size_t(std::min<uint64_t>(m.received, r->length));
+  Connection *const waiting = m.tell != Tell::kNothing ? m.connection : nullptr;
+  const uint64_t id = m.id;
   free_message(m);
   upper_.receiver().complete(*r, message, received, err);
+  tell(waiting, id);
 }
 
 // Saves bytes of an unexpected message. True: in the receive buffer; false: in a copy, or nothing
@@ -281,7 +332,7 @@ void Core::deliver(RxMessage &m, sdk::Receive &receive) {
         at += part.length;
       }
       drop_parts(m);
-      if (m.connection == nullptr) finish(m, m.err);
+      if (m.connection == nullptr || m.form == RxMessage::Form::kWhole) finish(m, m.err);
       return;
     }
   }
@@ -293,12 +344,12 @@ void Core::discard(RxMessage &m) {
     m.discarded = true;  // more segments are coming
     return;
   }
-  if (m.form == RxMessage::Form::kRendezvous && m.connection != nullptr && !down_) {
+  if (m.form != RxMessage::Form::kSegments && m.connection != nullptr && !down_) {
     // The sender waits for an answer, and a negative one does not exist.
-    Connection &c = *m.connection;
+    Connection *const waiting = m.connection;
     const uint64_t id = m.id;
     free_message(m);
-    return answer(c, PacketType::kReadDone, id);
+    return tell(waiting, id);
   }
   if (m.peeks && m.tokens != 0) {  // reads may still write to the memory
     m.discarded = m.over = true;
@@ -325,6 +376,7 @@ int Core::read_first(RxMessage &m, void *to, size_t n) {
 
 // The connection of this message ended.
 void Core::lose(RxMessage &m, int err) {
+  m.tell = Tell::kNothing;
   if (m.peeks && m.tokens == 0) end_peek(m);
   if (m.discarded) return free_message(m);
   if (m.receive == nullptr) {
@@ -362,6 +414,7 @@ void Core::lose(RxMessage &m, int err) {
 void Core::lose_messages(Connection &c, int err) {
   for (RxMessage *m : {c.messages_.first, c.unfinished_.first})
     while (m != nullptr) lose(*std::exchange(m, m->following), err);
+  while (c.matchless_.first != nullptr) unlist(*c.matchless_.first);  // they are whole
 }
 
 void Core::charge(RxMessage &m, uint64_t bytes) {

@@ -47,18 +47,19 @@ struct TxOp : Token {
   bool report = true;
   bool fence = false;
   bool queued = false;
-  bool sent = false;         // the carrier has all of it
-  bool answer = false;       // waits for the peer's answer; in Connection::in_flight_
-  bool counted = false;      // in Connection::flights_
-  bool writing = false;      // rendezvous: the receiver has named the memory to write to
-  bool inject = false;       // the caller may reuse its memory when the call returns
-  bool tagged = false;       // of a message
-  bool has_data = false;     // of a message
-  uint8_t count = 0;         // used entries of iov
-  uint8_t vector_count = 0;  // of vectors
-  uint8_t exposed = 0;       // of registrations
-  uint8_t enlisted = 0;      // bit i: desc[i] is of a registration of ours
-  uint8_t result_count = 0;  // of results
+  bool sent = false;            // the carrier has all of it
+  bool answer = false;          // waits for the peer's answer; in Connection::in_flight_
+  bool counted = false;         // in Connection::flights_
+  bool writing = false;         // rendezvous: the receiver has named the memory to write to
+  bool inject = false;          // the caller may reuse its memory when the call returns
+  bool tagged = false;          // of a message
+  bool has_data = false;        // of a message
+  Tell until = Tell::kNothing;  // what the peer must tell before a message counts as complete
+  uint8_t count = 0;            // used entries of iov
+  uint8_t vector_count = 0;     // of vectors
+  uint8_t exposed = 0;          // of registrations
+  uint8_t enlisted = 0;         // bit i: desc[i] is of a registration of ours
+  uint8_t result_count = 0;     // of results
   uint32_t slot = kNoIndex, generation = 0;  // together the id that answers carry
   uint32_t tokens = 0;                       // calls of the carrier that have not come back
   int err = 0;
@@ -89,8 +90,9 @@ struct TxOp : Token {
   };
   // Core::own_data: the caller's memory is not needed any more.
   bool owns_data() const { return bounce != nullptr || (count == 1 && iov[0].iov_base == bytes); }
-  // The mark of the last packet of a message (Carrier::kMarks).
-  uint64_t mark() const { return tagged ? FI_TAGGED : FI_MSG; }
+  // The mark of the last packet of a message (Carrier::kMarks). One that waits for its peer fails
+  // with its connection by itself.
+  uint64_t mark() const { return until != Tell::kNothing ? 0 : tagged ? FI_TAGGED : FI_MSG; }
   TxOp() {}  // NOLINT(modernize-use-equals-default): leaves the large members uninitialised
 };
 
@@ -126,10 +128,11 @@ struct RxMessage : sdk::Unexpected, Token {
     size_t length;
   };
   Form form = Form::kWhole;
-  bool discarded = false;  // dropped by the application, but more segments are coming
-  bool over = false;       // its connection ended; it waits for its tokens
-  bool waits = false;      // in Core::fetching_
-  bool failed = false;     // `err` is ours alone: the connection and the sender go on
+  bool discarded = false;      // dropped by the application, but more segments are coming
+  bool over = false;           // its connection ended; it waits for its tokens
+  bool waits = false;          // in Core::fetching_
+  Tell tell = Tell::kNothing;  // what the sender still waits for
+  bool failed = false;         // `err` is ours alone: the connection and the sender go on
   bool peeks =
       false;  // `receive` is one of Core::firsts_: the first bytes of a rendezvous are read
   bool peeked = false;  // they have come, or `err` says why not

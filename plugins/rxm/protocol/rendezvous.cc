@@ -89,7 +89,7 @@ void Core::conceal_all(TxOp &op) {
 
 void Core::take_read_done(Connection &c, const Packet &p) {
   TxOp *op = awaited(c, p.message);
-  if (op == nullptr || op->form != TxOp::Form::kRendezvous)
+  if (op == nullptr || (op->form != TxOp::Form::kRendezvous && op->until == Tell::kNothing))
     return fail_peer(c, "an answer to a rendezvous that does not exist");
   end(*op, 0);
 }

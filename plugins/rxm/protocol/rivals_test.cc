@@ -75,7 +75,7 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
     op->iov[0] = {bytes_.data(), length};
     op->count = 1;
     op->tag = ++sends_;
-    core_->prepare_message(*op, true, false, false);
+    core_->prepare_message(*op, true, false, Tell::kNothing);
     const sdk::Address address = address_of(to);
     ASSERT_EQ(core_->start(*op, known ? uint32_t(to - kPeer) : kNoIndex, &address), 0);
   }

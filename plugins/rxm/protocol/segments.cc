@@ -18,7 +18,7 @@ constexpr size_t kMaxUnfinished = 64;  // segmented messages arriving at once on
 }  // namespace
 
 ssize_t Core::transmit_segments(Connection &c, TxOp &op) {
-  const uint64_t level = op.flags & FI_TRANSMIT_COMPLETE;
+  const uint64_t level = op.until == Tell::kNothing ? op.flags & FI_TRANSMIT_COMPLETE : 0;
   while (op.offset < op.length) {
     Segment *s = c.segments_ < settings_.max_segments ? segments_.take() : nullptr;
     ssize_t rc = -FI_EAGAIN;
@@ -60,6 +60,7 @@ ssize_t Core::transmit_segments(Connection &c, TxOp &op) {
     op.offset += n;
   }
   op.sent = true;
+  if (op.until != Tell::kNothing) await(c, op);
   counters_.segmented.add_alone();
   return 0;
 }
@@ -91,6 +92,7 @@ bool Core::take_segment(Connection &c, const Packet &p, Buffer &buffer) {
     if (m == nullptr) return false;
     ++c.unfinished_count_;
     m->id = p.message;
+    m->tell = asked_of(c, p);
     m->receive = upper_.receiver().match(message);
     if (m->receive == nullptr) {
       counters_.saved.add_alone();
@@ -119,9 +121,12 @@ bool Core::take_segment(Connection &c, const Packet &p, Buffer &buffer) {
   if (m->receive != nullptr) {
     finish(*m, m->err);
   } else if (m->discarded) {
+    const bool awaited = m->tell != Tell::kNothing;
     free_message(*m);
+    if (awaited) tell(&c, p.message);
   } else {
     unlist(*m);
+    tell_saved(c, *m);
     if (m->waits_for_bytes()) upper_.receiver().on_more(*m);
   }
   return kept;

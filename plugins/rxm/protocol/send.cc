@@ -44,6 +44,7 @@ TxOp *Core::take() {
   ++op->generation;
   op->fence = op->sent = op->answer = op->writing = op->inject = op->counted = op->queued = false;
   op->report = true;
+  op->until = Tell::kNothing;
   op->exposed = op->enlisted = 0;
   op->tokens = 0;
   op->err = 0;
@@ -66,15 +67,15 @@ bool Core::is_devices(const TxOp &op) const {
          settings_.hmem->find(op.iov[0].iov_base, op.iov[0].iov_len);
 }
 
-void Core::prepare_message(TxOp &op, bool tagged, bool has_data, bool delivery) {
+void Core::prepare_message(TxOp &op, bool tagged, bool has_data, Tell until) {
   op.tagged = tagged;
   op.has_data = has_data;
-  if (!delivery && op.length <= settings_.eager_limit) [[likely]] {
+  op.until = until;
+  if (op.length <= settings_.eager_limit) [[likely]] {
     op.form = TxOp::Form::kEager;  // and may go without a header
     return;
   }
-  if (!delivery && op.length <= settings_.sar_limit && settings_.eager_limit <= UINT16_MAX &&
-      !is_devices(op)) {
+  if (op.length <= settings_.sar_limit && settings_.eager_limit <= UINT16_MAX && !is_devices(op)) {
     op.form = TxOp::Form::kSegments;
     make_header(op, PacketType::kSegment);
   } else {
@@ -88,8 +89,10 @@ void Core::make_header(TxOp &op, PacketType type) {
   op.header = header_of(type, 0);
   op.header.op = uint8_t(op.tagged ? PacketOp::kTagged : PacketOp::kMessage);
   op.header.size = op.length;
+  if (type != PacketType::kRendezvous && op.until != Tell::kNothing)
+    op.header.flags = op.until == Tell::kMatched ? kFlagTellMatched : kFlagTellDelivered;
   if (op.has_data) {
-    op.header.flags = kFlagRemoteData;
+    op.header.flags |= kFlagRemoteData;
     op.header.data = op.data;
   }
   if (op.tagged) op.header.tag = op.tag;
@@ -150,7 +153,9 @@ ssize_t Core::packet(Connection &c, const iovec *iov, size_t count, uint64_t fla
                                                            std::span<const iovec> iov,
                                                            void *const *desc, size_t length,
                                                            std::optional<uint32_t> data) {
-  uint64_t flags = op.mark() | (op.flags & (FI_MORE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE));
+  const bool waits = op.until != Tell::kNothing;
+  constexpr uint64_t kLevels = FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
+  uint64_t flags = op.mark() | (op.flags & (waits ? FI_MORE : FI_MORE | kLevels));
   if (length <= settings_.inject_limit) flags |= FI_INJECT;
   if (data) flags |= FI_REMOTE_CQ_DATA;
   Token *const token = op.inject ? nullptr : &op;
@@ -164,7 +169,9 @@ ssize_t Core::packet(Connection &c, const iovec *iov, size_t count, uint64_t fla
     return rc;
   }
   op.sent = true;
-  if (token != nullptr) {
+  if (waits) {
+    await(c, op);
+  } else if (token != nullptr) {
     depart(c, op);
   } else if (!op.queued) {  // it ends when the carrier has it
     settle(op);
@@ -174,7 +181,8 @@ ssize_t Core::packet(Connection &c, const iovec *iov, size_t count, uint64_t fla
 
 // The remote data with which the message needs no header; nullopt: it needs one.
 inline std::optional<uint32_t> Core::bare_data(const Connection &c, const TxOp &op) const {
-  if (!c.bare_ || op.has_data || op.count > settings_.iov_limit) return std::nullopt;
+  if (!c.bare_ || op.has_data || op.until != Tell::kNothing || op.count > settings_.iov_limit)
+    return std::nullopt;
   return op.tagged ? c.tags_sent_.data_of(op.tag) : kBareUntagged;
 }
 
@@ -188,7 +196,13 @@ inline std::optional<uint32_t> Core::bare_data(const Connection &c, const TxOp &
 }
 
 ssize_t Core::transmit_with_header(Connection &c, TxOp &op) {
+  suit(c, op);
+  if (op.form == TxOp::Form::kRendezvous) {
+    op.header.connection = c.peer_slot_;
+    return transmit_rendezvous(c, op);
+  }
   make_header(op, PacketType::kEager);
+  if (op.until != Tell::kNothing) op.header.message = id_of(op);
   op.header.connection = c.peer_slot_;
   iovec iov[1 + sdk::kIovLimit];
   void *parts[1 + sdk::kIovLimit];
@@ -228,10 +242,10 @@ ssize_t Core::transmit_with_header(Connection &c, TxOp &op) {
   if (op.fence && c.flights_ != 0 && op.offset == 0) return -FI_EAGAIN;
   if (settings_.max_connections != 0) touch(c);
   if (op.form == TxOp::Form::kEager) return transmit_eager(c, op);
-  if (c.level_ == 0) suit_stock(op);
+  suit(c, op);
   op.header.connection = c.peer_slot_;
   switch (op.form) {
-    case TxOp::Form::kEager:  // of suit_stock()
+    case TxOp::Form::kEager:  // since suit()
       return transmit_with_header(c, op);
     case TxOp::Form::kSegments:
       return transmit_segments(c, op);
@@ -247,7 +261,8 @@ ssize_t Core::transmit_with_header(Connection &c, TxOp &op) {
 }
 
 int Core::start(TxOp &op, uint32_t index, const sdk::Address *address) {
-  if (op.inject && op.form == TxOp::Form::kRendezvous && !own_data(op)) return -FI_EFAULT;
+  const bool outlives = op.form == TxOp::Form::kRendezvous || op.until != Tell::kNothing;
+  if (op.inject && outlives && !own_data(op)) return -FI_EFAULT;
   Connection *c = peers_.at(index);
   if (c == nullptr) {
     if (address == nullptr) return -FI_EINVAL;
@@ -352,18 +367,34 @@ ssize_t Core::transmit_access(Connection &c, TxOp &op) {
   return 0;
 }
 
-// Changes the form of messages that stock peers do not complete.
-void Core::suit_stock(TxOp &op) {
-  if (op.form == TxOp::Form::kSegments) {
-    // Stock 1.17 does not complete a segmented message that was probed and claimed.
-    op.form = TxOp::Form::kRendezvous;
-    op.header.type = uint8_t(PacketType::kRendezvous);
-  } else if (op.form == TxOp::Form::kRendezvous && op.length == 0) {
+// Changes the form of messages that this peer would not complete, or not tell of.
+void Core::suit(const Connection &c, TxOp &op) const {
+  const bool waits = op.until != Tell::kNothing;
+  if (op.length == 0 && c.level_ == 0 && (waits || op.form == TxOp::Form::kRendezvous)) {
     // A stock receiver does not answer a rendezvous of 0 bytes. The one packet is the whole
     // message, so the carrier's delivery completion serves instead.
     op.form = TxOp::Form::kEager;
+    op.until = Tell::kNothing;
     op.flags |= FI_DELIVERY_COMPLETE;
+    return;
   }
+  // Stock 1.17 does not complete a segmented message that was probed and claimed.
+  const bool segments = op.form == TxOp::Form::kSegments;
+  if ((segments && c.level_ == 0) ||
+      (waits && (segments || op.form == TxOp::Form::kEager) && c.level_ < kLevelOfTelling))
+    announce(op);
+}
+
+// Makes a rendezvous of a message. A rendezvous stores its vectors in op.bytes.
+void Core::announce(TxOp &op) const {
+  if (op.count == 1 && op.iov[0].iov_base == op.bytes) {
+    op.bounce = std::make_unique_for_overwrite<uint8_t[]>(op.length);
+    std::memcpy(op.bounce.get(), op.bytes, op.length);
+    op.iov[0].iov_base = op.bounce.get();
+  }
+  op.form = TxOp::Form::kRendezvous;
+  make_header(op, PacketType::kRendezvous);
+  op.header.message = id_of(op);
 }
 
 // Ends the protocol's part of the operation. It completes when the carrier has returned all tokens.
@@ -396,6 +427,8 @@ void Core::on_sent(Token &token, int err) {
     case Token::Kind::kOp: {
       auto &op = static_cast<TxOp &>(token);
       --op.tokens;
+      // The peer's word may be on its way, or the end of the connection is.
+      if (op.answer && op.until != Tell::kNothing) return;
       if (err != 0 && op.answer) return end(op, err);
       if (err != 0 && op.err == 0) op.err = err;
       return settle(op);

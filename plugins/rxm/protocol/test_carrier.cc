@@ -125,8 +125,10 @@ void Node::note_packet(Link &link, std::vector<uint8_t> &bytes, uint64_t mark) {
       type == PacketType::kEager ||
       (type == PacketType::kSegment && header.control_data == uint64_t(SegmentKind::kLast));
   const bool tagged = header.op == uint8_t(PacketOp::kTagged);
-  EXPECT_EQ(mark, !ends_message ? 0 : tagged ? FI_TAGGED : FI_MSG);
+  const bool awaited = ends_message && header.flags & (kFlagTellDelivered | kFlagTellMatched);
+  EXPECT_EQ(mark, !ends_message || awaited ? 0 : tagged ? FI_TAGGED : FI_MSG);
   const bool to_stock = link.other->node != nullptr && link.other->node->stock_;
+  EXPECT_FALSE(to_stock && awaited);
   if (type == PacketType::kSegment) ++world_.segments;
   if (type == PacketType::kPart) ++world_.partings;
   EXPECT_FALSE(to_stock && (type == PacketType::kSegment || type == PacketType::kPart));

@@ -81,7 +81,10 @@ void Node::send(size_t to, size_t length, bool tagged, unsigned kind) {
     op->iov[2] = {bytes + 2 * third, length - 2 * third};
     op->count = 3;
   }
-  core_->prepare_message(*op, tagged, has_data, kind == kUntilDelivered);
+  core_->prepare_message(*op, tagged, has_data,
+                         kind == kUntilDelivered ? Tell::kDelivered
+                         : kind == kUntilMatched ? Tell::kMatched
+                                                 : Tell::kNothing);
   go(*op, to, id);
 }
 

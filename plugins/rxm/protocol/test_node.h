@@ -42,7 +42,15 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   ~Node();
 
   // ---- the application ----
-  enum Kind : unsigned { kPlain, kInjected, kFenced, kThreeVectors, kUntilDelivered };
+  enum Kind : unsigned {
+    kPlain,
+    kInjected,
+    kFenced,
+    kThreeVectors,
+    kUntilDelivered,
+    kUntilMatched,
+    kKinds
+  };
   void send(size_t to, size_t length, bool tagged, unsigned kind = kPlain);
   void add(size_t to, uint64_t *result, uint64_t key);
   // An atomic that stock peers do not execute; it must not reach them.

@@ -81,7 +81,7 @@ void Play::act() {
   const unsigned what = unsigned(world.some(100));
   if (what < 45) {
     node.send(world.some(nodes.size()), kSizes[world.some(std::size(kSizes))], world.chance(70),
-              unsigned(world.some(5)));
+              unsigned(world.some(Node::kKinds)));
   } else if (what < 85) {
     node.post(world.chance(10) ? 300 : 5000, world.chance(70));
   } else if (what < 90) {

@@ -38,8 +38,10 @@ using AcceptBytes = std::array<uint8_t, kAcceptSize>;
 using RejectBytes = std::array<uint8_t, kRejectSize>;
 
 // A peer of level 1 or above accepts segmented messages that are probed and claimed, and packets of
-// type kPart; one of level 2 says its place; one of level 3 takes bare messages (bare.h).
-inline constexpr uint8_t kLevel = 3;
+// type kPart; one of level 2 says its place; one of level 3 takes bare messages (bare.h); one of
+// level 4 tells of messages whose header asks for it (Tell in packet.h).
+inline constexpr uint8_t kLevel = 4;
+inline constexpr uint8_t kLevelOfTelling = 4;
 inline constexpr uint8_t kLevelOfBare = 3;
 inline constexpr uint8_t kLevelOfPlaces = 2;
 inline constexpr uint8_t kMaxLevel = 15;

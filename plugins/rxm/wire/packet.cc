@@ -97,6 +97,7 @@ Reject read(std::span<const uint8_t> bytes, Packet &packet) {
   packet.op = static_cast<PacketOp>(h.op);
   packet.segment = SegmentKind::kFirst;
   packet.parting = Parting::kAsk;
+  packet.tell = Tell::kNothing;
   packet.has_data = false;
   packet.count = packet.datatype = packet.operation = 0;
   packet.connection = uint32_t(h.connection);
@@ -119,6 +120,9 @@ Reject read(std::span<const uint8_t> bytes, Packet &packet) {
       packet.has_data = (h.flags & kFlagRemoteData) != 0;
       if (packet.has_data) packet.data = h.data;
       if (packet.op == PacketOp::kTagged) packet.tag = h.tag;
+      packet.tell = h.flags & kFlagTellMatched     ? Tell::kMatched
+                    : h.flags & kFlagTellDelivered ? Tell::kDelivered
+                                                   : Tell::kNothing;
       break;
     default:
       break;

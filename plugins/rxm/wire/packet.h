@@ -41,12 +41,14 @@ inline constexpr size_t kVectorListSize = 104;  // rendezvous: 4 vectors, count,
 inline constexpr size_t kAtomicVectorsSize = 96;
 inline constexpr size_t kAtomicStatusSize = 8;
 inline constexpr uint32_t kFlagRemoteData = 0x00020000;
+// Between weft peers: the sender waits for kReadDone (docs/rxm-extensions.md, level 4).
+inline constexpr uint32_t kFlagTellDelivered = 0x1, kFlagTellMatched = 0x2;
 
 enum class PacketType : uint8_t {
   kEager = 0,           // a whole message
   kSegment = 1,         // a part of a message
   kRendezvous = 2,      // a large message: where the receiver can read it
-  kReadDone = 3,        // the receiver has read the message
+  kReadDone = 3,        // the receiver has read the message, or tells what its header asked for
   kAtomic = 4,          // request
   kAtomicResponse = 5,  // status and result
   kCredit = 6,          // the receiver of this may send more packets
@@ -58,6 +60,13 @@ enum class PacketType : uint8_t {
 enum class PacketOp : uint8_t { kMessage = 0, kTagged = 1, kAtomic = 6, kFetch = 7, kCompare = 8 };
 
 enum class SegmentKind : uint8_t { kFirst = 1, kMiddle = 2, kLast = 3 };
+
+// What the receiver of a message tells its sender.
+enum class Tell : uint8_t {
+  kNothing,
+  kDelivered,  // the message is in the memory of its receive, or saved for one
+  kMatched,    // it has met its receive
+};
 
 // How two peers end a connection without loss (docs/rxm-extensions.md).
 enum class Parting : uint8_t {
@@ -136,6 +145,7 @@ struct Packet {
   PacketOp op;
   SegmentKind segment;
   Parting parting;
+  Tell tell;  // kEager, kSegment; of a stock peer it means nothing
   bool has_data;
   uint8_t count;                // vectors
   uint8_t datatype, operation;  // of atomics, within the codes of the ABI

@@ -44,6 +44,21 @@ WireHeader message(PacketType type, uint64_t size) {
   return h;
 }
 
+TEST(Packet, TheSenderSaysWhatItWaitsFor) {
+  for (const PacketType type : {PacketType::kEager, PacketType::kSegment})
+    for (const auto &[flags, tell] : {std::pair(0u, Tell::kNothing),
+                                      {kFlagTellDelivered, Tell::kDelivered},
+                                      {kFlagTellMatched | kFlagRemoteData, Tell::kMatched},
+                                      {kFlagRemoteData, Tell::kNothing}}) {
+      WireHeader h = message(type, 0);
+      h.control_data = uint64_t(SegmentKind::kFirst);
+      h.flags = flags;
+      const Parsed p = parse(bytes_of(h));
+      ASSERT_EQ(p.reject, Reject::kNone) << text_of(p.reject);
+      EXPECT_EQ(p.packet.tell, tell);
+    }
+}
+
 // Packets captured from stock peers.
 TEST(Packet, TaggedWithDataAsCaptured) {
   const Bytes b = join(hex("04000000 00000000 0000000000000000 0000000000000000 0000000000000000"

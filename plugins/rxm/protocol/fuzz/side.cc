@@ -90,7 +90,10 @@ void Side::send(fi_addr_t to, size_t length, uint8_t how) {
   op->iov[0] = {s.bytes, half};
   op->iov[1] = {s.bytes + half, length - half};
   op->count = (how & 8) != 0 ? 2 : 1;
-  core_->prepare_message(*op, s.tagged, s.has_data, (how & 16) != 0);
+  core_->prepare_message(*op, s.tagged, s.has_data,
+                         (how & 32) != 0   ? Tell::kMatched
+                         : (how & 16) != 0 ? Tell::kDelivered
+                                           : Tell::kNothing);
   const bool inject = op->inject;
   uint8_t *bytes = s.bytes;
   if (inject) s.bytes = nullptr;

@@ -80,7 +80,8 @@ class Side final : public Carrier,
   size_t names() const { return names_.size(); }
   uint8_t name(fi_addr_t index) const { return index < names_.size() ? names_[index] : kNobody; }
 
-  // `how`: 1 tagged, 2 injected, 4 fenced, 8 in two vectors, 16 with FI_DELIVERY_COMPLETE.
+  // `how`: 1 tagged, 2 injected, 4 fenced, 8 in two vectors, 16 with FI_DELIVERY_COMPLETE,
+  // 32 with FI_MATCH_COMPLETE.
   void send(fi_addr_t to, size_t length, uint8_t how);
   void access(fi_addr_t to, bool write, size_t length);
   void add(fi_addr_t to);
