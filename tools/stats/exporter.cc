@@ -1,28 +1,39 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // weft-exporter: serves to Prometheus what plugins of processes count, and the hook profile, over
 // HTTP on 127.0.0.1. It asks all processes and reads all segments again for each request.
-#include <absl/strings/str_format.h>
 #include <absl/time/time.h>
 #include <httplib.h>
 
-#include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <string>
 
 #include "tools/stats/live.h"
 #include "tools/stats/output.h"
+#include "tools/weft/command_line.h"
 
+namespace weft::stats {
 namespace {
 
-weft::Result<std::string> metrics() {
-  WEFT_TRY(const weft::stats::Live live, weft::stats::look(0));
-  return weft::stats::prometheus(live.snapshots, live.counted);
+Result<std::string> metrics() {
+  WEFT_TRY(const Live live, look(0));
+  return prometheus(live.snapshots, live.counted);
+}
+
+Result<int> print_once() {
+  WEFT_TRY(const Live live, look(0));
+  std::fputs(prometheus(live.snapshots, live.counted).c_str(), stdout);
+  if (!live.empty()) return cli::kExitOk;
+  std::fputs("weft exporter: no process counts anything\n", stderr);
+  return cli::kExitNo;
 }
 
 // A slow or silent client is given up after this.
 const absl::Duration kClientPatience = absl::Seconds(5);
 
-int serve(int wanted) {
+Result<int> serve(int wanted) {
   httplib::Server server;
   // Few threads and short timeouts: a slow or silent client cannot block it for long.
   server.new_task_queue = [] { return new httplib::ThreadPool(4); };
@@ -36,7 +47,7 @@ int serve(int wanted) {
   server.set_write_timeout(absl::ToChronoSeconds(kClientPatience));
   server.set_keep_alive_timeout(absl::ToInt64Seconds(kClientPatience));
   server.Get("/metrics", [](const httplib::Request &, httplib::Response &response) {
-    const weft::Result<std::string> text = metrics();
+    const Result<std::string> text = metrics();
     if (text) {
       response.set_content(*text, "text/plain; version=0.0.4; charset=utf-8");
     } else {
@@ -52,16 +63,15 @@ int serve(int wanted) {
     port = server.bind_to_any_port("127.0.0.1");
   else if (!server.bind_to_port("127.0.0.1", wanted))
     port = -1;
-  if (port < 0) {
-    absl::FPrintF(stderr,
-                  "weft exporter: port %d of 127.0.0.1 is not to be had: choose another with "
-                  "--port\n",
-                  wanted);
-    return 2;
-  }
-  absl::PrintF("http://127.0.0.1:%d/metrics\n", port);
-  std::fflush(stdout);
-  return server.listen_after_bind() ? 0 : 1;
+  if (port < 0)
+    return fail(FI_EADDRINUSE, "port %d of 127.0.0.1 is not to be had: choose another with --port",
+                wanted);
+  std::printf("http://127.0.0.1:%d/metrics\n", port);
+  if (std::fflush(stdout) != 0)
+    return fail(FI_EIO, "the address cannot be printed: %s", std::strerror(errno));
+  if (!server.listen_after_bind())
+    return fail(FI_EIO, "port %d of 127.0.0.1 takes no more requests", port);
+  return cli::kExitOk;
 }
 
 int run(int argc, char **argv) {
@@ -71,32 +81,18 @@ int run(int argc, char **argv) {
   app.add_option("--port", port, "of 127.0.0.1; 0: any free one [9798]")
       ->check(CLI::Range(0, 65535));
   app.add_flag("--once", once, "print the metrics, and end");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success &wanted) {
-    return app.exit(wanted);
-  } catch (const CLI::ParseError &error) {
-    absl::FPrintF(stderr, "weft exporter: %s\n`weft exporter --help` lists what there is\n",
-                  error.what());
-    return 2;
-  }
-  if (!once) return serve(port);
-  const weft::Result<std::string> text = metrics();
-  if (!text) {
-    absl::FPrintF(stderr, "weft exporter: %s\n", text.error().text);
-    return 2;
-  }
-  std::fputs(text->c_str(), stdout);
-  return 0;
+  return cli::run_command_line(
+      app, [&] { return once ? print_once() : serve(port); }, argc, argv);
 }
 
 }  // namespace
+}  // namespace weft::stats
 
 int main(int argc, char **argv) {
   try {
-    return run(argc, argv);
-  } catch (const std::exception &error) {
-    absl::FPrintF(stderr, "weft exporter: %s\n", error.what());
-    return 2;
+    return weft::stats::run(argc, argv);
+  } catch (const std::exception &error) {  // such as std::bad_alloc
+    std::fprintf(stderr, "weft exporter: %s\n", error.what());
+    return weft::cli::kExitUsage;
   }
 }

@@ -124,9 +124,20 @@ PYTHON
 grep -q '^weft_tcp_connections_accepted_total{.*program="fi_pingpong",stack="tcp"' "$tmp/metrics" || fail "no counters of tcp"
 says "^# TYPE weft_operation_size_bytes histogram" "$bin/weft" exporter --once
 "$bin/weft" exporter --port 99999 2>/dev/null && fail "there is no such port"
+# refuses STATUS TEXT COMMAND...: into a full disk.
+refuses() {
+  local status=0
+  timeout 60 "${@:3}" >/dev/full 2>"$tmp/out" || status=$?
+  [ $status = "$1" ] && grep -q -- "$2" "$tmp/out" || fail "${*:3}: $status, $(cat "$tmp/out")"
+}
+refuses 2 "weft exporter: the output is not complete" "$bin/weft" exporter --once
+refuses 2 "weft exporter: the address cannot be printed: No space left" "$bin/weft" exporter --port 0
+refuses 2 "weft exporter: port [0-9]* of 127.0.0.1 is not to be had" "$bin/weft" exporter --port "$(sed 's/.*:\([0-9]*\).*/\1/' "$tmp/url")"
 
 kill -9 "$client" "$server"
 wait "$client" "$server" 2>/dev/null || true
 "$bin/weft" stats >/dev/null && fail "the processes are gone"
+"$bin/weft" exporter --once >"$tmp/out" 2>&1 && fail "exporter --once without processes"
+grep -q "weft exporter: no process counts" "$tmp/out" || fail "exporter --once without processes: $(cat "$tmp/out")"
 [ -z "$(find "$WEFT_RUNTIME_DIR" -name '*.profile')" ] || fail "what killed processes left is still there"
 echo "stats_test: good"
