@@ -34,9 +34,12 @@ Result<Live> look(uint64_t pid) {
   Result<std::vector<Snapshot>> snapshots = snapshots_of(pid);
   if (pid != 0) {
     Result<std::vector<Counted>> counted = counted_by(pid);
-    if (!snapshots && !counted)
+    if (!snapshots && !counted) {
+      if (snapshots.error().text == counted.error().text)
+        return tl::unexpected<Error>(std::move(counted).error());
       return fail(counted.error().code, "%s; %s", counted.error().text.c_str(),
                   snapshots.error().text.c_str());
+    }
     if (snapshots) live.snapshots = *std::move(snapshots);
     if (counted) live.counted = *std::move(counted);
     return live;

@@ -26,6 +26,9 @@ says() {
 grep -q "no process counts" "$tmp/out" || fail "stats without processes: $(cat "$tmp/out")"
 "$bin/weft" stats 999999 2>"$tmp/out" && fail "a process that is not there"
 grep -q "FI_HOOK=profile" "$tmp/out" || fail "no remedy: $(cat "$tmp/out")"
+mkdir -m 755 "$tmp/open"
+WEFT_RUNTIME_DIR=$tmp/open "$bin/weft" stats 1 2>"$tmp/out" && fail "a folder that all users can read"
+[ "$(grep -o "is no folder of user" "$tmp/out")" = "is no folder of user" ] || fail "not once: $(cat "$tmp/out")"
 
 # Without the hook profile, a process still tells what its plugins count: of each element of the stack, and of hooks.
 FI_PROVIDER="tcp;ofi_rxm" FI_HOOK=fault FI_FAULT_RULES="recv:nth=1000000000:error=EIO" \
