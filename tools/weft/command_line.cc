@@ -6,6 +6,7 @@
 #include <absl/strings/str_join.h>
 
 #include <cstdio>
+#include <sstream>
 #include <string_view>
 #include <vector>
 
@@ -43,13 +44,19 @@ std::vector<std::string> words_of(const CLI::App &command, bool option) {
   return words;
 }
 
-// The first word that the deepest subcommand does not know, and the word that was probably meant.
+// The first word that `command` itself does not know, not a subcommand of it.
+std::string stray_word(const CLI::App &command) {
+  for (const std::string &one : command.remaining(false))
+    if (one != "--") return one;
+  return "";
+}
+
+// The first word that is not known where it stands, and the word that was probably meant.
 std::string misfit(const CLI::App &app) {
-  const CLI::App *command = typed(app);
-  std::string word;
-  for (const std::string &one : app.remaining(true))
-    if (one != "--" && word.empty()) word = one;
-  const std::string name = full_name(command);
+  const CLI::App *const last = typed(app), *command = &app;
+  while (command != last && stray_word(*command).empty())
+    command = command->get_subcommands().front();
+  const std::string word = stray_word(*command), name = full_name(command);
   if (word.empty()) {
     return absl::StrCat(
         name, ": a subcommand is missing: ", absl::StrJoin(words_of(*command, false), ", "), "\n");
@@ -62,6 +69,8 @@ std::string misfit(const CLI::App &app) {
   std::string advice;
   if (!close.empty())
     advice = absl::StrCat(": did you mean '", close, "'?");
+  else if (command != last)
+    advice = absl::StrCat("; options of `", full_name(last), "` go behind these words");
   else if (!words.empty())
     advice = absl::StrCat("; known: ", absl::StrJoin(words, " "));
   return absl::StrCat(name, ": unknown ", kind, " '", bare, "'", advice, "\n");
@@ -71,10 +80,14 @@ std::string misfit(const CLI::App &app) {
 
 int run_command_line(CLI::App &app, const Action &action, int argc, char **argv,
                      const Around &around) {
+  app.set_version_flag("--version", absl::StrCat(app.get_name(), " ", WEFT_VERSION));
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success &wanted) {  // --help, --version
-    return app.exit(wanted);
+    std::ostringstream text;
+    const int status = app.exit(wanted, text);
+    std::fputs(text.str().c_str(), stdout);
+    return finish_output(full_name(typed(app)).c_str(), status);
   } catch (const CLI::ParseError &error) {
     const bool stray = dynamic_cast<const CLI::ExtrasError *>(&error) != nullptr ||
                        dynamic_cast<const CLI::RequiredError *>(&error) != nullptr;

@@ -53,7 +53,6 @@ int run(int argc, char **argv) {
   for (const Program &program : kPrograms)
     if (argc > 1 && std::string_view(argv[1]) == program.word) return become(program, argv + 1);
   CLI::App app("Asks this machine's libfabric what it gives a program, and why.", "weft");
-  app.set_version_flag("--version", "weft " WEFT_VERSION);
   app.require_subcommand(1);
   app.footer("`weft COMMAND --help` explains a command; weft(1) all of them.");
   Action action;

@@ -74,6 +74,10 @@ sys.exit(0 if eval("(" + sys.argv[2] + ")") else 1)' "$work/out" "$expression" 2
 # --- the command line ------------------------------------------------------------------------------
 
 says 0 "^weft [0-9]+\.[0-9]+" "version" weft --version
+for word in trace stats top exporter; do
+  says 0 "^weft $word [0-9]+\.[0-9]+" "version of '$word'" weft "$word" --version
+  says 2 "weft $word: unknown option '--verison': did you mean '--version'" "slip in an option of '$word'" "$bin/weft-$word" --verison
+done
 for words in "" info why explain plugin "plugin list" "plugin check" "plugin refresh" "plugin quarantine" config \
   "config show" "config lint" cxi "cxi service" "cxi service list" "cxi service show" "cxi service create" "cxi service enable" \
   "cxi service disable" "cxi service destroy" doctor; do
@@ -89,6 +93,10 @@ says 2 "unknown subcommand 'wyh': did you mean 'why'" "slip in a subcommand" wef
 says 2 "unknown subcommand 'lst': did you mean 'list'" "slip in a subcommand of plugin" weft plugin lst
 says 2 "unknown option '--jsno': did you mean '--json'" "slip in an option" weft info --jsno
 says 2 "unknown option '--orgin': did you mean '--origin'" "slip in an option of config" weft config show --orgin=1
+says 2 "weft: unknown option '--json'; options of .weft info. go behind these words" "an option before its command" weft --json info
+says 2 "weft: unknown option '--json'; options of .weft stats. go behind" "an option before a program" weft --json stats
+says 2 "weft plugin: unknown option '--json'; options of .weft plugin list. go" "an option between two words" weft plugin --json list
+says 2 "unknown option '--verison': did you mean '--version'" "a slip before a command" weft --verison info
 says 2 "unknown subcommand 'banana'; known: info why" "no word is close" weft banana
 says 2 "a subcommand is missing: info, why" "no subcommand" weft
 says 2 "a subcommand is missing: show, lint" "no subcommand of config" weft config
@@ -414,7 +422,7 @@ run 0 "terminal" env TERM=xterm python3 -c 'import pty, sys; sys.exit(pty.spawn(
 }
 
 # An answer that cannot be written whole is none.
-for command in "info --json" why explain "config show" doctor "plugin list" "hook ls" stats; do
+for command in "info --json" why explain "config show" doctor "plugin list" "hook ls" stats "plugin list --help" "top --version" "exporter --help"; do
   # shellcheck disable=SC2086
   says 2 "weft $(grep -o "^[a-z ]*[a-z]" <<<"$command"): the output is not complete: No space left" "'$command' into a full disk" \
     bash -c 'exec "$@" >/dev/full' bash "$bin/weft" $command
