@@ -42,10 +42,18 @@ constexpr Program kPrograms[] = {
 int become(const Program &program, char **arguments) {
   std::error_code failed;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", failed);
+  if (failed) {  // without its folder, it would be looked for in the working directory
+    std::fprintf(stderr, "weft %s: /proc/self/exe: %s: is /proc mounted?\n", program.word,
+                 failed.message().c_str());
+    return kExitUsage;
+  }
   const std::string path = self.parent_path() / (std::string("weft-") + program.word);
   arguments[0] = const_cast<char *>(path.c_str());
   execv(path.c_str(), arguments);
-  std::fprintf(stderr, "weft %s: %s: %s\n", program.word, path.c_str(), strerror(errno));
+  std::fprintf(stderr,
+               "weft %s: %s: %s; it is a program of its own, which is built as the target weft-%s "
+               "and installed beside weft\n",
+               program.word, path.c_str(), strerror(errno), program.word);
   return kExitUsage;
 }
 

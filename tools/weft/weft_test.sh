@@ -104,6 +104,20 @@ says 2 "one name, or -- before a command: weft why -- x" "stray argument" weft w
 says 2 "-- and no command" "no command" weft why --
 says 2 "FILE is required" "missing argument" weft plugin check
 
+# The programs that are words of weft, wherever it is started from.
+ln -s "$bin/weft" "$work/linked"
+says 0 "^Usage: weft stats" "'weft stats' through a link" "$work/linked" stats --help
+says 0 "^Usage: weft top" "'weft top' by PATH, in another folder" env -C / PATH="$bin:$PATH" weft top --help
+mkdir "$work/alone" && cp "$bin/weft" "$work/alone" && printf '#!/bin/sh\necho "of the working directory"\n' >"$work/weft-stats" &&
+  chmod +x "$work/weft-stats"
+says 2 "weft stats: $work/alone/weft-stats: No such file.*built as the target weft-stats" "no weft-stats beside weft" \
+  env -C "$work" "$work/alone/weft" stats
+if unshare --mount true 2>/dev/null; then
+  # shellcheck disable=SC2016
+  says 2 "weft stats: /proc/self/exe: .*is /proc mounted" "'weft stats' without /proc" \
+    env -C "$work" unshare --mount sh -c 'umount -l /proc && exec "$1" stats' sh "$bin/weft"
+fi
+
 # --- info ------------------------------------------------------------------------------------------
 
 says 0 "^chosen +tcp \(msg\) on " "info: the chosen stack" weft info --ep msg
