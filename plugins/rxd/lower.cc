@@ -475,6 +475,7 @@ void Lower::read_completions() {
   for (size_t total = 0; total < kMost;) {
     const size_t few = std::min(kFew, posted_);
     const bool named = reads_;
+    const uint64_t began = now_ns();
     const ssize_t n =
         named ? fi_cq_readfrom(cq_, entries, kBatch, sources) : fi_cq_read(cq_, entries, kBatch);
     if (n == -FI_EAVAIL) {
@@ -486,7 +487,7 @@ void Lower::read_completions() {
       // Not after a batch with datagrams: the application's next packet may carry the
       // acknowledgement.
       if (total == 0 && std::exchange(came_, false)) upper_.core().on_idle();
-      looked_ = now_ns();
+      looked_ = began;
       return;
     }
     for (ssize_t i = 0; i < n; ++i) {
@@ -506,7 +507,7 @@ void Lower::read_completions() {
     }
     fill();
     if (size_t(n) < few) {
-      looked_ = now_ns();
+      looked_ = began;
       return;
     }
     total += size_t(n);
