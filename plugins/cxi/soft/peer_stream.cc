@@ -55,8 +55,18 @@ PeerStream *PeerStream::asker(uint64_t token) {
 void PeerStream::note(uint64_t token) {
   const size_t slot = Engine::slot_of(token);
   if (slot >= asked_.size()) asked_.resize(std::max(slot + 1, 2 * asked_.size()));
-  if (asked_[slot] != 0) overtaken_.push_back(asked_[slot]);
-  asked_[slot] = token;
+  // Of two, the older one was given up. It comes as the second where a stream is handed over.
+  if (asked_[slot] != 0) overtaken_.push_back(std::min(asked_[slot], token));
+  asked_[slot] = std::max(asked_[slot], token);
+}
+
+// With the engine's lock held. Another question may have got the place while the answer came.
+void PeerStream::note_answer(uint64_t token) {
+  uint64_t &asked = asked_[Engine::slot_of(token)];
+  if (asked == token)
+    asked = 0;
+  else
+    take_overtaken(token);
 }
 
 // With the engine's lock held.
@@ -338,7 +348,7 @@ void PeerStream::on_frame(bool good) {
       misses_ |= reply.rc == Rc::kPtlteNotFound || reply.rc == Rc::kVniNotFound;
       {
         const EngineGuard guard(engine_.lock);
-        asker_->asked_[Engine::slot_of(reply.token)] = 0;
+        asker_->note_answer(reply.token);
       }
       return engine_.on_reply(reply);
     }

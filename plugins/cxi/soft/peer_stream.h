@@ -102,6 +102,7 @@ class PeerStream final : private Asker {
   void push(Item item);
   bool has_asked(uint64_t token) const;
   void note(uint64_t token);
+  void note_answer(uint64_t token);
   bool take_overtaken(uint64_t token);
   void fill(Item &item, size_t offset, std::span<uint8_t> out);
   size_t put_out(Item &item, std::span<uint8_t> room);

@@ -160,6 +160,44 @@ TEST(PeerStream, AnAnswerToAQueueThatIsClosedEndsNothing) {
   EXPECT_EQ(got, there);
 }
 
+// The same, when a part of the answer is here already.
+TEST(PeerStream, AnAnswerThatIsHalfHereEndsNothingEither) {
+  Wire wire;
+  std::vector<uint8_t> there = content(100'000, 1), got(100'000);
+  wire.b.inbox->append(List::kPriority, wire.b.entry_for(region(1, 0), there));
+  wire.a.start(wire.a.transfer(Op::kGet, got, 2, 0));
+  for (int i = 0; i < 10; ++i) wire.carry(1000);
+  wire.a.queue = must(wire.a.lni->transmit_queue(64, {.vni = kVni}));
+  std::vector<uint8_t> next(100'000);
+  wire.a.start(wire.a.transfer(Op::kGet, next, 2, 0));  // in the place of the first one
+  wire.settle();
+  EXPECT_EQ(only(*wire.a.acks).rc, Rc::kOk);
+  EXPECT_FALSE(Process::take(*wire.a.acks));
+  EXPECT_EQ(next, there);
+}
+
+// Two streams to one process become one. A question of the first was given up, and another one has
+// its place, in the second.
+TEST(PeerStream, AStreamThatIsHandedOverTakesNoPlace) {
+  Wire wire;
+  PeerStream early(wire.a.engine);
+  std::vector<uint8_t> there = content(10'000, 1), got(10'000), next(10'000);
+  wire.b.inbox->append(List::kPriority, wire.b.entry_for(region(1, 0), there));
+  wire.a.outside.stream = &early;
+  wire.a.start(wire.a.transfer(Op::kGet, got, 2, 0));
+  wire.a.queue = must(wire.a.lni->transmit_queue(64, {.vni = kVni}));
+  wire.a.outside.stream = wire.a.stream.get();
+  wire.a.start(wire.a.transfer(Op::kGet, next, 2, 0));
+  {
+    const EngineGuard guard(wire.a.engine.lock);
+    early.hand_over(*wire.a.stream);
+  }
+  wire.settle();
+  EXPECT_EQ(only(*wire.a.acks).rc, Rc::kOk);
+  EXPECT_FALSE(Process::take(*wire.a.acks));
+  EXPECT_EQ(next, there);
+}
+
 TEST(PeerStream, AnAnswerToWhatWasNotAskedEndsIt) {
   Wire wire;
   std::array<uint8_t, kHeadSize> head;
