@@ -64,7 +64,8 @@ ssize_t send_matched(Node &node, const std::vector<uint8_t> &out, fi_addr_t to, 
 class Deferred {
  public:
   Deferred(Node &node, const std::vector<uint8_t> &out, fi_addr_t to)
-      : iov_{const_cast<uint8_t *>(out.data()), out.size()},
+      : node_(node),
+        iov_{const_cast<uint8_t *>(out.data()), out.size()},
         start_(node.count(0)),
         done_(node.count(0)) {
     op_.ep = node.ep;
@@ -77,18 +78,80 @@ class Deferred {
     work_.completion_cntr = done_;
     work_.op_type = FI_OP_TSEND;
     work_.op.tagged = &op_;
-    must(fi_control(&node.domain->fid, FI_QUEUE_WORK, &work_));
+    must(control(FI_QUEUE_WORK));
     must(fi_cntr_add(start_, 1));
   }
   uint64_t sent() const { return fi_cntr_read(done_); }
   uint64_t failed() const { return fi_cntr_readerr(done_); }
+  fid_cntr *start() const { return start_; }
+  int control(int command) { return fi_control(&node_.domain->fid, command, &work_); }
 
  private:
+  Node &node_;
   iovec iov_;
   fi_op_tagged op_{};
   fi_deferred_work work_{};
   fid_cntr *start_, *done_;
 };
+
+// Work that waits for what its peer does: it has begun, and its counter says so no more.
+class CxiGoneCounter : public ::testing::Test {
+ protected:
+  // The message arrives, once, and is counted.
+  void expect_one() {
+    for (std::vector<uint8_t> &in : received_)
+      must(fi_trecv(net_[1].ep, in.data(), kLong, nullptr, FI_ADDR_UNSPEC, kAwaited, 0, &in));
+    EXPECT_EQ(net_.wait(net_[1].rx_cq).context, &received_[0]);
+    EXPECT_TRUE(net_.until([&] { return deferred_.sent() == 1; }));
+    net_.settle();
+    EXPECT_FALSE(poll(net_[1].rx_cq)) << "it has come twice";
+    EXPECT_EQ(deferred_.sent(), 1u);
+    EXPECT_EQ(deferred_.failed(), 0u);
+    EXPECT_EQ(received_[0], out_);
+  }
+
+  Net net_{2, with(FI_TRIGGER)};
+  std::vector<uint8_t> out_ = pattern(kLong, 1);
+  std::vector<uint8_t> received_[2] = {std::vector<uint8_t>(kLong), std::vector<uint8_t>(kLong)};
+  Deferred deferred_{net_[0], out_, net_.at(0, 1)};
+};
+
+TEST_F(CxiGoneCounter, MayBeSetBack) {
+  net_.settle();
+  must(fi_cntr_set(deferred_.start(), 0));
+  EXPECT_EQ(deferred_.control(FI_CANCEL_WORK), -FI_ENOENT) << "it has begun";
+  must(deferred_.control(FI_FLUSH_WORK));
+  // What is taken back of the same counter leaves it alone, too.
+  uint64_t value = 0;
+  const iovec iov{&value, sizeof value};
+  fi_op_msg op{};
+  op.ep = net_[0].ep;
+  op.msg.msg_iov = &iov;
+  op.msg.iov_count = 1;
+  op.msg.addr = net_.at(0, 1);
+  fi_deferred_work other{};
+  other.threshold = 1;
+  other.triggering_cntr = deferred_.start();
+  other.op_type = FI_OP_SEND;
+  other.op.msg = &op;
+  must(fi_control(net_[0].domain.fid(), FI_QUEUE_WORK, &other));
+  must(fi_control(net_[0].domain.fid(), FI_CANCEL_WORK, &other));
+  must(fi_cntr_add(deferred_.start(), 1));
+  expect_one();
+}
+
+TEST_F(CxiGoneCounter, MayCloseFirst) {
+  net_.settle();
+  std::erase_if(net_[0].counters, [&](const auto &one) { return one.get() == deferred_.start(); });
+  must(fi_control(net_[0].domain.fid(), FI_FLUSH_WORK, nullptr));
+  expect_one();
+}
+
+TEST_F(CxiGoneCounter, MayCloseBeforeAnEndpointThatWaits) {
+  net_.settle();
+  std::erase_if(net_[0].counters, [&](const auto &one) { return one.get() == deferred_.start(); });
+  net_[0].ep.reset();
+}
 
 TEST(CxiGone, WhatAPeerHasNotTakenEndsWithIt) {
   if (!in_fresh_process()) return;

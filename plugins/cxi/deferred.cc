@@ -288,17 +288,26 @@ void DeferredWork::on_done(const Transmit::Op &op) {
   works_.remove_if([&](const Work &work) { return work.op == &op; });
 }
 
+bool DeferredWork::waits_for(const NicCounter &counter) const {
+  return std::ranges::find(works_, &counter, &Work::counter) != works_.end();
+}
+
+void DeferredWork::note_fired(const NicCounter &counter, uint64_t reached) {
+  for (Work &work : works_)
+    if (work.counter == &counter && work.trigger.threshold <= reached) work.counter = nullptr;
+}
+
 // Those that have fired are on their way, and end as others do.
 template <class F>
 size_t DeferredWork::drop_if(F ends) {
   std::set<NicCounter *> counters;
   for (const Work &work : works_)
-    if (ends(work)) counters.insert(work.counter);
+    if (work.counter != nullptr && ends(work)) counters.insert(work.counter);
   size_t dropped = 0;
   for (NicCounter *const counter : counters) {
-    const uint64_t reached = counter->take_back_commands();
+    note_fired(*counter, counter->take_back_commands());
     works_.remove_if([&](Work &work) {
-      if (work.counter != counter || work.trigger.threshold <= reached) return false;
+      if (work.counter != counter) return false;
       if (!ends(work)) {
         command(work);
         return false;

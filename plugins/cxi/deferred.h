@@ -76,11 +76,15 @@ class DeferredWork {
   void abandon(const Transmit &transmit);
   void abandon(const sdk::EndpointCore &endpoint);  // its receives
   void forget(const NicCounter &counter);
+  // Whether something was left for the counter to start.
+  bool waits_for(const NicCounter &counter) const;
+  // It has started what has a threshold of up to `reached`, whatever becomes of it now.
+  void note_fired(const NicCounter &counter, uint64_t reached);
 
  private:
   struct Work {
     const fi_deferred_work *asked;  // null: a call
-    NicCounter *counter;            // that fires it
+    NicCounter *counter;            // that fires it; null: it has, and may be gone
     Trigger trigger;
     Transmit *transmit = nullptr;  // null: it is of counters alone
     Transmit::Op *op = nullptr;

@@ -27,21 +27,27 @@ uint64_t NicCounter::errors() {
   return std::max(in_nic, told_.load(std::memory_order_relaxed));
 }
 
+// Which commands it has fired, it says until it is set back.
+void NicCounter::set(uint64_t value) {
+  if (domain_.deferred().waits_for(*this)) domain_.deferred().note_fired(*this, reached());
+  counter_->set(value, std::nullopt);
+}
+
 void NicCounter::set_errors(uint64_t errors) {
+  if (domain_.deferred().waits_for(*this)) domain_.deferred().note_fired(*this, reached());
   const uint64_t in_nic = counter_->failure(), told = told_.exchange(errors);
   if (in_nic < Counter::kMaxFailure && in_nic > told) late_ += in_nic - told;
   counter_->set(std::nullopt, std::min(errors, Counter::kMaxFailure));
 }
 
 uint64_t NicCounter::take_back_commands() {
-  const auto sum = [this] { return counter_->success() + counter_->failure(); };
-  uint64_t before, reached = sum();
+  uint64_t before, now = reached();
   do {
-    before = reached;
+    before = now;
     counter_->cancel();
-    reached = sum();
-  } while (reached != before);
-  return reached;
+    now = reached();
+  } while (now != before);
+  return now;
 }
 
 }  // namespace weft::cxi

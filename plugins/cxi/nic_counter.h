@@ -49,7 +49,7 @@ class NicCounter final : public sdk::CntrStore {
   // ---- sdk::CntrStore ----
   uint64_t value() override { return counter_->success(); }
   uint64_t errors() override;
-  void set(uint64_t value) override { counter_->set(value, std::nullopt); }
+  void set(uint64_t value) override;
   void set_errors(uint64_t errors) override;
   // What software counts is written back at once: nobody asks the NIC for it.
   void count(uint64_t amount) override {
@@ -67,6 +67,7 @@ class NicCounter final : public sdk::CntrStore {
  private:
   NicCounter(Domain &domain, std::unique_ptr<Counter> counter)
       : domain_(domain), counter_(std::move(counter)) {}
+  uint64_t reached() const { return counter_->success() + counter_->failure(); }
 
   Domain &domain_;
   std::unique_ptr<Counter> counter_;
