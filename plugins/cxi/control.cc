@@ -83,12 +83,20 @@ void Control::unlink(Portal &portal, uint16_t buffer_id) {
 // ---- messages ----
 
 void Control::tell(const Peer &peer, ControlBits bits) {
+  if (bits.drops == 0) {
+    for (Message &message : messages_) {
+      if (message.peer != peer || message.bits.type != bits.type) continue;
+      message.again |= message.at == 0;
+      return;
+    }
+  }
   messages_.push_back({.peer = peer, .bits = bits});
   send(messages_.back());
 }
 
 void Control::send(Message &message) {
   message.at = 0;
+  message.again = false;
   if (!put(message.peer, message.bits.bits(), *events_, reinterpret_cast<uintptr_t>(&message)))
     on_answer(message, Rc::kNoSpace);
 }
@@ -113,6 +121,10 @@ void Control::on_answer(Message &message, Rc rc) {
   if (rc != Rc::kOk && !is_gone(rc)) {  // it has no place for the event
     message.at = sdk::now_ns() + settings_.fc_retry_ns + 1;
     return schedule();
+  }
+  if (rc == Rc::kOk && message.again) {
+    message.bits.drops = 0;  // it knows of those
+    return send(message);
   }
   if (is_gone(rc) && message.bits.type == ControlType::kNotify) transmit_.on_lost(message.peer, rc);
   messages_.remove_if([&](const Message &one) { return &one == &message; });

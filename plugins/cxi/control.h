@@ -11,7 +11,9 @@
 //    }
 //
 // A message that the peer had no place for goes again after a while; one to a peer that is gone
-// ends what waits for that peer. All calls are with the endpoint's lock held.
+// ends what waits for that peer. While one is not answered, another one that says no more waits for
+// it: a peer that asks a lot and answers nothing costs no memory. All calls are with the endpoint's
+// lock held.
 #ifndef WEFT_PLUGINS_CXI_CONTROL_H
 #define WEFT_PLUGINS_CXI_CONTROL_H
 
@@ -82,7 +84,8 @@ class Control final : private sdk::Handler {
   struct Message {
     Peer peer;
     ControlBits bits;
-    uint64_t at = 0;  // 0: under way; else when it goes again
+    uint64_t at = 0;     // 0: under way; else when it goes again
+    bool again = false;  // it was to be told once more since it is under way
   };
 
   void send(Message &message);
