@@ -649,6 +649,37 @@ TEST(Cxi, WorkWithoutAPlaceIsRefused) {
   EXPECT_TRUE(net.until([&] { return fi_cntr_read(target) == 3; }));
 }
 
+TEST(Cxi, WorkThatIsTakenBackLeavesItsPlace) {
+  const Folder folder;
+  if (!in_fresh_process({"FI_CXI_SOFT_TRIGGERED=20", folder.variable()})) return;
+  Net net(2, with(FI_TRIGGER | FI_RMA));
+  fid_cntr *const start = net[0].count(0), *const done = net[0].count(0);
+  uint64_t window = 0, value = 9;
+  net[1].expose(&window, sizeof window, FI_REMOTE_WRITE, 200);
+  const iovec iov{&value, sizeof value};
+  const fi_rma_iov target{0, sizeof window, 200};
+  fi_op_rma write{.ep = net[0].ep, .msg = {}, .flags = FI_CXI_CNTR_WB};
+  write.msg.msg_iov = &iov;
+  write.msg.iov_count = 1;
+  write.msg.rma_iov = &target;
+  write.msg.rma_iov_count = 1;
+  write.msg.addr = net.at(0, 1);
+  fi_deferred_work work{};
+  work.threshold = 1;
+  work.triggering_cntr = start;
+  work.completion_cntr = done;
+  work.op_type = FI_OP_WRITE;
+  work.op.rma = &write;
+  for (int i = 0; i < 40; ++i) {
+    must(fi_control(net[0].domain.fid(), FI_QUEUE_WORK, &work));
+    must(fi_control(net[0].domain.fid(), FI_CANCEL_WORK, &work));
+  }
+  must(fi_control(net[0].domain.fid(), FI_QUEUE_WORK, &work));
+  must(fi_cntr_add(start, 1));
+  net.wait_count(done, 1);
+  EXPECT_EQ(window, value);
+}
+
 // ---- FI_PROTO_CXI_RNR ----
 
 // Two applications whose endpoints have the protocol.

@@ -86,6 +86,7 @@ void LibcxiCounter::request_write_back() {
 }
 
 void LibcxiCounter::cancel() {
+  note_write_back(0);
   command(CounterOp::kCancel);
 }
 

@@ -12,6 +12,7 @@
 #ifndef WEFT_PLUGINS_CXI_LIBCXI_COUNTER_H
 #define WEFT_PLUGINS_CXI_LIBCXI_COUNTER_H
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,6 +31,9 @@ class LibcxiCounter final : public Counter {
                ? uint16_t(static_cast<const LibcxiCounter *>(counter)->counter_->number)
                : uint16_t{0};
   }
+  // A command in some queue writes it back at its next count: one is enough.
+  bool is_written_back_behind(uint64_t count) const { return written_back_at_.load() > count; }
+  void note_write_back(uint64_t at) { written_back_at_.store(at); }
 
   // ---- Counter ----
   uint64_t success() const override;
@@ -55,6 +59,7 @@ class LibcxiCounter final : public Counter {
   mutable std::mutex mutex_;
   alignas(64) mutable uint64_t own_ = 0;  // where the NIC writes, unless it is told another place
   uint64_t *word_ = &own_;
+  std::atomic<uint64_t> written_back_at_{0};  // 0: no command does
 };
 
 }  // namespace weft::cxi

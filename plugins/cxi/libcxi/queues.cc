@@ -141,7 +141,8 @@ bool LibcxiTriggerQueue::take_one() {
 }
 
 // What the NIC counts it writes back by a command of its own, behind the transfer: at the count that
-// the transfer makes of the counter.
+// the transfer makes of the counter. That of an earlier transfer will do, which has not ended or was
+// taken back. Where the counter starts the transfer, too, it is taken back with that.
 int LibcxiTriggerQueue::post(const Trigger &trigger) {
   const Transfer &t = trigger.transfer;
   if (trigger.kind != Trigger::Kind::kTransfer || !t.writes_back || t.counter == nullptr) {
@@ -150,13 +151,19 @@ int LibcxiTriggerQueue::post(const Trigger &trigger) {
   }
   const bool is_own = t.counter == trigger.counter;
   const uint64_t now = is_own ? trigger.threshold : t.counter->success() + t.counter->failure();
+  auto &counter = static_cast<LibcxiCounter &>(*t.counter);
+  if (!is_own && counter.is_written_back_behind(now)) {
+    const std::lock_guard guard(mutex_);
+    return add(trigger, 1);
+  }
   Trigger writes;
   writes.kind = Trigger::Kind::kWriteBack;
   writes.counter = writes.target = t.counter;
   writes.threshold = now + 1;
   const std::lock_guard guard(mutex_);
-  const int rc = add(trigger, 2);
-  return rc != 0 ? rc : add(writes, 0);
+  if (const int rc = add(trigger, 2); rc != 0) return rc;
+  if (!is_own) counter.note_write_back(writes.threshold);
+  return add(writes, 0);
 }
 
 // `places`: to take for it and what follows it.
