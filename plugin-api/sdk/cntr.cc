@@ -138,7 +138,7 @@ void Cntr::count_in_store(uint64_t amount) {
 }
 
 void Cntr::count_error_in_store() {
-  store_->count_error();
+  store_->count_errors(1);
   changed();
 }
 
@@ -225,8 +225,10 @@ uint64_t Cntr::readerr() {
 int Cntr::update(Which which, uint64_t value, bool add) {
   EngineGuard held(engine_);
   const bool is_value = which == Which::kValue;
-  if (add) value += is_value ? this->value() : errors();
-  if (store_ != nullptr) {
+  if (add && store_ == nullptr) value += is_value ? this->value() : errors();
+  if (store_ != nullptr && add) {
+    is_value ? store_->count(value) : store_->count_errors(value);
+  } else if (store_ != nullptr) {
     is_value ? store_->set(value) : store_->set_errors(value);
   } else if (device_ != nullptr) {
     is_value ? device_->source->set(value) : device_->source->set_errors(value);
@@ -314,8 +316,8 @@ class CntrFeeder final : public Feeder {
     void count(uint64_t amount) override {
       feeder.put([&] { feeder.value_ += amount; });
     }
-    void count_error() override {
-      feeder.put([&] { ++feeder.errors_; });
+    void count_errors(uint64_t amount) override {
+      feeder.put([&] { feeder.errors_ += amount; });
     }
     CntrFeeder &feeder;
   };

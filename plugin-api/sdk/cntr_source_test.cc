@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A counter that a device keeps.
+// A counter that a device keeps, or raises, too.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -143,6 +143,41 @@ TEST(CntrSource, APollSetSeesAChangeOnce) {
   counter.device.count(0, 1);
   EXPECT_TRUE(counter.cntr->poll());
   EXPECT_FALSE(counter.cntr->poll());
+}
+
+// The device counts one of each whenever somebody has looked.
+class BusyStore final : public CntrStore {
+ public:
+  explicit BusyStore(uint64_t &looks) : looks_(looks) {}
+  uint64_t value() override { return look(value_); }
+  uint64_t errors() override { return look(errors_); }
+  void set(uint64_t value) override { value_ = value; }
+  void set_errors(uint64_t errors) override { errors_ = errors; }
+  void count(uint64_t amount) override { value_ += amount; }
+  void count_errors(uint64_t amount) override { errors_ += amount; }
+
+ private:
+  uint64_t look(uint64_t which) {
+    ++looks_, ++value_, ++errors_;
+    return which;
+  }
+  uint64_t &looks_, value_ = 0, errors_ = 0;
+};
+
+TEST(CntrStore, WhatIsCountedWhileAnApplicationAddsIsNotLost) {
+  TestDomain domain;
+  uint64_t looks = 0;
+  auto opened = Cntr::open(domain.context, nullptr, ctx(1), std::make_unique<BusyStore>(looks));
+  ASSERT_TRUE(opened);
+  fid_cntr *const counter = (*opened)->c();
+  for (uint64_t added = 0; added != 50; added += 10) {
+    const uint64_t counted = looks;
+    EXPECT_EQ(fi_cntr_read(counter), added + counted);
+    EXPECT_EQ(fi_cntr_readerr(counter), added + counted + 1);
+    EXPECT_EQ(fi_cntr_add(counter, 10), 0);
+    EXPECT_EQ(fi_cntr_adderr(counter, 10), 0);
+  }
+  EXPECT_EQ(fi_close((*opened)->base()), 0);
 }
 
 }  // namespace

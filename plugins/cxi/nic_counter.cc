@@ -35,9 +35,23 @@ void NicCounter::set(uint64_t value) {
 
 void NicCounter::set_errors(uint64_t errors) {
   if (domain_.deferred().waits_for(*this)) domain_.deferred().note_fired(*this, reached());
-  const uint64_t in_nic = counter_->failure(), told = told_.exchange(errors);
-  if (in_nic < Counter::kMaxFailure && in_nic > told) late_ += in_nic - told;
+  tell_errors(counter_->failure(), errors);
   counter_->set(std::nullopt, std::min(errors, Counter::kMaxFailure));
+}
+
+// What only the NIC has counted so far is told before it stops.
+void NicCounter::count_errors(uint64_t amount) {
+  const uint64_t in_nic = counter_->failure();
+  if (in_nic < Counter::kMaxFailure && amount >= Counter::kMaxFailure - in_nic)
+    tell_errors(in_nic, in_nic);
+  counter_->add_failure(std::min(amount, Counter::kMaxFailure));
+  told_.fetch_add(amount, std::memory_order_relaxed);
+  if (writes_back_) counter_->request_write_back();
+}
+
+void NicCounter::tell_errors(uint64_t in_nic, uint64_t errors) {
+  const uint64_t told = told_.exchange(errors);
+  if (in_nic < Counter::kMaxFailure && in_nic > told) late_ += in_nic - told;
 }
 
 uint64_t NicCounter::take_back_commands() {

@@ -56,10 +56,7 @@ class NicCounter final : public sdk::CntrStore {
     counter_->add(amount);
     if (writes_back_) counter_->request_write_back();
   }
-  void count_error() override {
-    counter_->add_failure(1);
-    told_.fetch_add(1, std::memory_order_relaxed);
-  }
+  void count_errors(uint64_t amount) override;
   int open_ops(const char *name, uint64_t, void **ops) override {
     return open_counter_ops(name, ops);
   }
@@ -68,12 +65,13 @@ class NicCounter final : public sdk::CntrStore {
   NicCounter(Domain &domain, std::unique_ptr<Counter> counter)
       : domain_(domain), counter_(std::move(counter)) {}
   uint64_t reached() const { return counter_->success() + counter_->failure(); }
+  void tell_errors(uint64_t in_nic, uint64_t errors);
 
   Domain &domain_;
   std::unique_ptr<Counter> counter_;
   std::atomic<bool> writes_back_{false};
   std::atomic<uint64_t> told_{0};  // errors that software knows of
-  uint64_t late_ = 0;  // of those that an application has overwritten, whose events are to come
+  uint64_t late_ = 0;  // of those that are told, or overwritten, whose events are to come
 };
 
 }  // namespace weft::cxi

@@ -41,9 +41,10 @@ class CntrStore {
   virtual uint64_t errors() = 0;  // operations
   virtual void set(uint64_t value) = 0;
   virtual void set_errors(uint64_t errors) = 0;
-  // What Cntr::add_events() and add_error() add.
+  // What Cntr::add_events() and add_error() add, and fi_cntr_add and fi_cntr_adderr: nothing that the
+  // device counts meanwhile is lost.
   virtual void count(uint64_t amount) = 0;
-  virtual void count_error() = 0;
+  virtual void count_errors(uint64_t amount) = 0;
   // fi_open_ops of the counter, without its lock. 0 or -FI_E...
   virtual int open_ops(const char *name, uint64_t flags, void **ops) {
     (void)name, (void)flags, (void)ops;
