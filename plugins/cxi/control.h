@@ -55,7 +55,7 @@ class Control final : private sdk::Handler {
 
   void tell(const Peer &peer, ControlBits bits);
   // A put of no bytes, by which its sender learns whether the peer has an endpoint: the answer is
-  // ENTRY_NOT_FOUND if it has, and tells the peer's process nothing. False: not now.
+  // ENTRY_NOT_FOUND if it has, and the peer's process has nothing to do. False: not now.
   bool ask(const Peer &peer, EventQueue &answers, uint64_t user_ptr);
 
   // ---- regions ----

@@ -21,7 +21,7 @@
 // what waits for it fails.
 //
 // All calls are with the endpoint's lock held. Not for what a region or an atomic operation is on
-// the wire: rma.cc makes the commands.
+// the wire: endpoint.cc makes the commands.
 #ifndef WEFT_PLUGINS_CXI_TRANSMIT_H
 #define WEFT_PLUGINS_CXI_TRANSMIT_H
 
