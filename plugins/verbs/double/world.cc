@@ -5,7 +5,7 @@
 #include <endian.h>
 #include <infiniband/ib.h>
 #include <rdma/rdma_cma.h>
-#include <weft/sdk/quiet_thread.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -140,13 +140,16 @@ World::World(const NetworkOptions &given)
   }
   if (options.progress == Progress::kByThread) {
     // Hardware takes no signals of the process.
-    const int rc = sdk::start_quiet_thread(hardware, [this] {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    hardware = std::thread([this] {
       std::unique_lock lock(mutex);
       while (!stopping) {
         if (!step()) work.wait(lock, [this] { return stopping || has_work(); });
       }
     });
-    if (rc != 0) throw std::runtime_error("no thread for the double's hardware");
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 }
 
