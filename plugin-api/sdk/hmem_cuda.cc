@@ -72,8 +72,8 @@ struct CudaFunctions {
   int (*host_register)(void *, size_t, unsigned);
   int (*host_unregister)(void *);
   int (*range_handle)(void *, uintptr_t, size_t, int, unsigned long long);  // may be null
-  int (*exchange_capture_mode)(int *);  // may be null
-  int (*is_capturing)(void *, int *);   // may be null
+  int (*exchange_capture_mode)(int *);                                      // may be null
+  int (*is_capturing)(void *, int *);                                       // may be null
 };
 
 class CudaMemory final : public HmemIface {

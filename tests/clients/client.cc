@@ -72,7 +72,8 @@ std::set<std::string> mapped() {
   for (std::string line; std::getline(maps, line);) {
     const std::size_t at = line.find('/');
     if (at == std::string::npos) continue;
-    if (line.find(".so", at) != std::string::npos || line.find("/cxi-nic-", at) != std::string::npos) {
+    if (line.find(".so", at) != std::string::npos ||
+        line.find("/cxi-nic-", at) != std::string::npos) {
       paths.insert(line.substr(at));
     }
   }
