@@ -162,6 +162,23 @@ TEST(Core, AMessageThatWaitsForItsMatchOutlivesItsSender) {
   }
 }
 
+// The peer's word counts, also if the carrier loses the link before it has told that it has sent.
+TEST(Core, WhatThePeerHasToldOfDoesNotFailWithItsLink) {
+  for (const size_t length : {1, 513}) {
+    Play run(1, {.failures = true});
+    run.world.slow = run.nodes[1].get();
+    run.nodes[0]->send(1, length, true, Node::kUntilDelivered);
+    run.settle();
+    EXPECT_EQ(run.nodes[1]->saved(), 1u);
+    EXPECT_EQ(run.sent.back().ended, 0) << "the carrier still has it";
+    run.world.slow = nullptr;
+    run.stop(1);
+    run.settle();
+    EXPECT_EQ(run.sent.back().ended, 1);
+    EXPECT_EQ(run.sent.back().err, 0);
+  }
+}
+
 // Stock peers reuse an id after the last segment, even while the message is unexpected.
 TEST(Core, StockPeersReuseTheIdsOfSegmentedMessages) {
   Play run(1, {.stock = true});

@@ -427,8 +427,8 @@ void Core::on_sent(Token &token, int err) {
     case Token::Kind::kOp: {
       auto &op = static_cast<TxOp &>(token);
       --op.tokens;
-      // The peer's word may be on its way, or the end of the connection is.
-      if (op.answer && op.until != Tell::kNothing) return;
+      // The peer's word counts, which has come or is on its way, or the end of the connection.
+      if (op.until != Tell::kNothing && !op.writing) return settle(op);
       if (err != 0 && op.answer) return end(op, err);
       if (err != 0 && op.err == 0) op.err = err;
       return settle(op);
@@ -438,7 +438,7 @@ void Core::on_sent(Token &token, int err) {
       TxOp &op = *s.op;
       free_segment(s);
       --op.tokens;
-      if (err != 0 && op.err == 0) op.err = err;
+      if (err != 0 && op.err == 0 && op.until == Tell::kNothing) op.err = err;
       return settle(op);
     }
     case Token::Kind::kControl:
