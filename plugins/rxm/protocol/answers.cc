@@ -17,6 +17,7 @@ constexpr size_t kKeptResult = 256;  // bytes of result memory that a Control ke
 void Core::reset(Control &control, PacketType type, uint64_t id) {
   control.kind = Token::Kind::kControl;
   control.next = nullptr;
+  control.told = false;
   control.more.clear();
   control.owed = 0;
   control.length = kHeaderSize;

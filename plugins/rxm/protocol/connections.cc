@@ -468,6 +468,7 @@ void Core::close_link(Connection &c, bool orderly) {
   c.tags_sent_ = c.tags_heard_ = BareTags();
   c.credits_ = 1;
   c.reposted_ = 0;
+  while (c.matchless_.first != nullptr) unlist(*c.matchless_.first);  // they are whole, and stay
   bool idle = orderly && c.flights_ == 0 && c.controls_ == 0;
   for (const RxMessage *m = c.messages_.first; m != nullptr && idle; m = m->following)
     idle = m->tokens == 0;

@@ -109,6 +109,81 @@ TEST(Core, TagsOfAnUnreportedLinkAreForgotten) {
   EXPECT_NE(run.world.bare, 0u);
 }
 
+// Before the news that the peer has accepted, nothing is known of its level. What it asks is answered
+// all the same, once the news have come.
+TEST(Core, WhatAPeerAsksBeforeTheNewsOfItsConnectionIsAnswered) {
+  for (const size_t length : {0, 10, 1500})
+    for (const auto kind : {Node::kUntilDelivered, Node::kUntilMatched})
+      for (const bool expected : {false, true}) {
+        SCOPED_TRACE(testing::Message() << length << " bytes, kind " << kind << ", " << expected);
+        Play run(1, Script{});
+        run.world.slow_news = 1 << 20;
+        run.nodes[0]->send(1, 10, true);
+        pass(run, 1000);
+        if (expected) run.nodes[0]->post(5000, true);
+        run.nodes[1]->send(0, length, true, kind);
+        pass(run, 1000);
+        ASSERT_EQ(run.nodes[0]->core().connections(), 0u);
+        ASSERT_EQ(run.nodes[0]->saved(), expected ? 0u : 1u);
+        EXPECT_EQ(run.sent.back().ended, 0);
+        run.settle();
+        EXPECT_EQ(run.sent.back().ended, expected || kind == Node::kUntilDelivered ? 1 : 0);
+        receive_all(run);
+        EXPECT_EQ(run.sent.back().ended, 1);
+        EXPECT_EQ(run.sent.back().err, 0);
+        expect_nothing_left(run);
+      }
+}
+
+// Of a stock peer the same flags mean nothing: it gets no answer that it does not know.
+TEST(Core, AStockPeerAsksForNothingBeforeTheNewsOfItsConnection) {
+  for (const uint32_t flag : {kFlagTellDelivered, kFlagTellMatched}) {
+    Play run(1, Script{.stock = true});
+    run.world.slow_news = 1 << 20;
+    run.nodes[0]->send(1, 10, true);
+    pass(run, 1000);
+    WireHeader h = header_of(PacketType::kEager, 0);
+    h.op = uint8_t(PacketOp::kMessage);
+    h.message = UINT64_C(1) << 32;
+    h.flags = flag;
+    std::vector<uint8_t> bytes(sizeof h);
+    std::memcpy(bytes.data(), &h, sizeof h);
+    run.nodes[1]->say(bytes);
+    pass(run, 1000);
+    ASSERT_EQ(run.nodes[0]->core().connections(), 0u);
+    ASSERT_EQ(run.nodes[0]->saved(), 1u);
+    run.settle();
+    EXPECT_EQ(run.nodes[0]->core().connections(), 1u);
+    run.nodes[0]->discard_saved();
+    run.settle();
+    EXPECT_EQ(run.nodes[1]->core().counters().violations.value(), 0u);
+  }
+}
+
+// What is asked by such a link is not answered by the next one.
+TEST(Core, WhatIsAskedByAnUnreportedLinkEndsWithIt) {
+  for (const auto kind : {Node::kUntilDelivered, Node::kUntilMatched}) {
+    Play run(1, Script{.failures = true});
+    run.world.eagain = 0;
+    run.world.slow_news = UINT64_C(1) << 40;
+    run.nodes[0]->send(1, 10, true);
+    pass(run, 1000);
+    run.nodes[1]->send(0, 10, true, kind);
+    pass(run, 1000);
+    ASSERT_EQ(run.nodes[0]->saved(), 1u);
+    run.world.slow_news = 0;
+    for (const auto &link : run.world.links)
+      if (link->node == run.nodes[0].get() && link->owner != nullptr)
+        run.nodes[0]->core().on_refused(*link->owner, FI_ECONNRESET, {}, /*passes=*/true);
+    run.settle();
+    EXPECT_EQ(run.sent[1].ended, 1);
+    EXPECT_NE(run.sent[1].err, 0);
+    receive_all(run);
+    EXPECT_EQ(run.sent[0].err, 0);
+    EXPECT_EQ(run.nodes[1]->core().counters().violations.value(), 0u);
+  }
+}
+
 TEST_P(Seeds, IdleConnectionsAreClosedUnderALimit) {
   Script script = script_of(GetParam());
   script.peers = 6;

@@ -342,10 +342,14 @@ class Core {
   int place_whole(const sdk::Receive &r, std::span<const uint8_t> payload, size_t n) const;
   bool save_whole(Connection &c, const sdk::Message &m, std::span<const uint8_t> payload,
                   Buffer &buffer);
-  static Tell asked_of(const Connection &c, const Packet &p) {
-    return c.level_ >= kLevelOfTelling ? p.tell : Tell::kNothing;
+  // Packets may come before the news that the peer has accepted, and with them its level.
+  static bool may_ask(const Connection &c) {
+    return c.state_ == State::kConnecting || c.level_ >= kLevelOfTelling;
   }
-  bool take_awaited(Connection &c, const Packet &p, Tell tell, Buffer &buffer);
+  static Tell asked_of(const Connection &c, const Packet &p) {
+    return may_ask(c) ? p.tell : Tell::kNothing;
+  }
+  bool take_awaited(Connection &c, const Packet &p, Tell asked, Buffer &buffer);
   void tell_saved(Connection &c, RxMessage &m);
   void tell(Connection *c, uint64_t id);
   RxMessage *new_message(Connection *c, RxMessage::Form form, const sdk::Message &m);

@@ -49,13 +49,13 @@ constexpr size_t kKeptParts = 8;  // entries of RxMessage::parts that stay alloc
 }
 
 // A message whose sender waits for word of it.
-bool Core::take_awaited(Connection &c, const Packet &p, Tell tell, Buffer &buffer) {
+bool Core::take_awaited(Connection &c, const Packet &p, Tell asked, Buffer &buffer) {
   const sdk::Message message = message_of(c, p);
   sdk::Receiver &receiver = upper_.receiver();
   if (sdk::Receive *const r = receiver.match(message)) {
     const size_t n = std::min<size_t>(p.payload.size(), r->length);
     receiver.complete(*r, message, n, place_whole(*r, p.payload, n));
-    answer(c, PacketType::kReadDone, p.message);
+    tell(&c, p.message);
     return false;
   }
   RxMessage *m = new_message(&c, RxMessage::Form::kWhole, message);
@@ -64,7 +64,7 @@ bool Core::take_awaited(Connection &c, const Packet &p, Tell tell, Buffer &buffe
   const bool kept = keep(*m, p.payload, buffer);
   m->received = p.payload.size();
   m->id = p.message;
-  m->tell = tell;
+  m->tell = asked;
   receiver.save(*m);
   tell_saved(c, *m);
   return kept;
@@ -79,12 +79,16 @@ void Core::tell_saved(Connection &c, RxMessage &m) {
     return c.matchless_.add(m);
   }
   m.tell = Tell::kNothing;
-  answer(c, PacketType::kReadDone, m.id);
+  tell(&c, m.id);
 }
 
 // `c`: the connection on which a sender waits for word of its message `id`; null: none does.
 void Core::tell(Connection *c, uint64_t id) {
-  if (c != nullptr && !down_) answer(*c, PacketType::kReadDone, id);
+  if (c == nullptr || down_ || !may_ask(*c)) return;
+  Control *const control = new_control(*c, PacketType::kReadDone, id);
+  if (control == nullptr) return;
+  control->told = true;
+  queue_control(*c, *control);
 }
 
 bool Core::save_whole(Connection &c, const sdk::Message &message, std::span<const uint8_t> payload,
@@ -111,8 +115,8 @@ bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buff
   switch (p.type) {
     case PacketType::kEager:
       if (p.op == PacketOp::kTagged) c.tags_heard_.learn(p.tag);
-      if (const Tell tell = asked_of(c, p); tell != Tell::kNothing) [[unlikely]]
-        return take_awaited(c, p, tell, buffer);
+      if (const Tell asked = asked_of(c, p); asked != Tell::kNothing) [[unlikely]]
+        return take_awaited(c, p, asked, buffer);
       return take_whole(c, message_of(c, p), p.payload, buffer);
     case PacketType::kSegment:
       return take_segment(c, p, buffer);
@@ -348,8 +352,9 @@ void Core::discard(RxMessage &m) {
     // The sender waits for an answer, and a negative one does not exist.
     Connection *const waiting = m.connection;
     const uint64_t id = m.id;
+    const bool whole = m.form == RxMessage::Form::kWhole;
     free_message(m);
-    return tell(waiting, id);
+    return whole ? tell(waiting, id) : answer(*waiting, PacketType::kReadDone, id);
   }
   if (m.peeks && m.tokens != 0) {  // reads may still write to the memory
     m.discarded = m.over = true;
@@ -414,7 +419,6 @@ void Core::lose(RxMessage &m, int err) {
 void Core::lose_messages(Connection &c, int err) {
   for (RxMessage *m : {c.messages_.first, c.unfinished_.first})
     while (m != nullptr) lose(*std::exchange(m, m->following), err);
-  while (c.matchless_.first != nullptr) unlist(*c.matchless_.first);  // they are whole
 }
 
 void Core::charge(RxMessage &m, uint64_t bytes) {

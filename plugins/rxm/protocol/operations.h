@@ -110,6 +110,7 @@ struct Control : Token {
   size_t length = 0;          // bytes of the header and of what follows it here
   std::vector<uint8_t> more;  // result of an atomic
   uint64_t owed = 0;          // its bytes, counted in Connection::owed_
+  bool told = false;          // only to a peer that may ask: RxMessage::tell
   WireHeader header;
   union {
     WireVectors wire;
@@ -142,7 +143,7 @@ struct RxMessage : sdk::Unexpected, Token {
   uint32_t tokens = 0;  // reads that have not come back
   uint32_t next_segment = 0;
   Connection *from = nullptr;        // the connection that it is counted on, which outlives it
-  Connection *connection = nullptr;  // that connection while more is to come; then null
+  Connection *connection = nullptr;  // that one while more is to come, or its peer waits; then null
   RxMessage *previous = nullptr, *following = nullptr;  // in a list of the connection
   sdk::Receive *receive = nullptr;                      // that matched; null: none yet
   uint64_t id = 0;

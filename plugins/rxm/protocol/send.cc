@@ -306,7 +306,8 @@ bool Core::flush(Connection &c) {
   if (owes_credits(c) && !send_credits(c)) return false;
   while (c.control_ != nullptr) {
     Control *control = c.control_;
-    const ssize_t rc = send_control(c, *control);
+    const bool sends = !control->told || may_ask(c);  // now its level is known
+    const ssize_t rc = sends ? send_control(c, *control) : 0;
     if (rc == -FI_EAGAIN) return false;
     if (rc != 0) {
       on_closed(c, int(-rc));
@@ -314,6 +315,7 @@ bool Core::flush(Connection &c) {
     }
     c.control_ = control->next;
     if (c.control_ == nullptr) c.control_last_ = nullptr;
+    if (!sends) free_control(*control);
   }
   if (c.waits()) return true;
   while (c.first_ != nullptr) {
