@@ -162,6 +162,19 @@ TEST(Core, AMessageThatWaitsForItsMatchOutlivesItsSender) {
   }
 }
 
+// A message that the sender writes ends with the last write, so the carrier has to tell if that is
+// lost, whatever the peer was to tell.
+TEST(Core, TheLastWriteOfAMessageIsMarked) {
+  for (const auto kind : {Node::kPlain, Node::kUntilDelivered, Node::kUntilMatched}) {
+    Play run(1, {.write = true});
+    run.nodes[1]->post(5000, true);
+    run.nodes[0]->send(1, 5000, true, kind);
+    run.settle();
+    EXPECT_EQ(run.sent.back().ended, 1);
+    EXPECT_EQ(run.world.marked_writes, 1u);
+  }
+}
+
 // The peer's word counts, also if the carrier loses the link before it has told that it has sent.
 TEST(Core, WhatThePeerHasToldOfDoesNotFailWithItsLink) {
   for (const size_t length : {1, 513}) {

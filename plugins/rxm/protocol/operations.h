@@ -90,9 +90,12 @@ struct TxOp : Token {
   };
   // Core::own_data: the caller's memory is not needed any more.
   bool owns_data() const { return bounce != nullptr || (count == 1 && iov[0].iov_base == bytes); }
-  // The mark of the last packet of a message (Carrier::kMarks). One that waits for its peer fails
-  // with its connection by itself.
-  uint64_t mark() const { return until != Tell::kNothing ? 0 : tagged ? FI_TAGGED : FI_MSG; }
+  // The mark of the last packet or write of a message (Carrier::kMarks). A message whose packets wait
+  // for the peer's word fails with its connection by itself.
+  uint64_t mark() const {
+    const bool waits = until != Tell::kNothing && form != Form::kRendezvous;
+    return waits ? 0 : tagged ? FI_TAGGED : FI_MSG;
+  }
   TxOp() {}  // NOLINT(modernize-use-equals-default): leaves the large members uninitialised
 };
 

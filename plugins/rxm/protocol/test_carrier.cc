@@ -166,7 +166,7 @@ ssize_t Node::read(Link &link, const iovec *iov, void *const *, size_t count, co
 }
 
 ssize_t Node::write(Link &link, const iovec *iov, void *const *, size_t count,
-                    const RmaVector *to_vector, size_t n, uint64_t, uint64_t, Token *token) {
+                    const RmaVector *to_vector, size_t n, uint64_t, uint64_t flags, Token *token) {
   EXPECT_EQ(n, 1u);
   if (const ssize_t rc = admit(link); rc != 0) return rc;
   std::vector<uint8_t> bytes;
@@ -174,6 +174,7 @@ ssize_t Node::write(Link &link, const iovec *iov, void *const *, size_t count,
     const auto *at = static_cast<const uint8_t *>(iov[i].iov_base);
     bytes.insert(bytes.end(), at, at + iov[i].iov_len);
   }
+  if ((flags & kMarks) != 0) ++world_.marked_writes;
   link.pending.insert(token);
   world_.after(1 + world_.some(10), [&link, token] { give_back(link, *token); });
   Link *to = link.other;
