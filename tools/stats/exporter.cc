@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <string>
 
 #include "tools/stats/live.h"
@@ -89,10 +88,5 @@ int run(int argc, char **argv) {
 }  // namespace weft::stats
 
 int main(int argc, char **argv) {
-  try {
-    return weft::stats::run(argc, argv);
-  } catch (const std::exception &error) {  // such as std::bad_alloc
-    std::fprintf(stderr, "weft exporter: %s\n", error.what());
-    return weft::cli::kExitUsage;
-  }
+  return weft::cli::run_program("weft exporter", weft::stats::run, argc, argv);
 }

@@ -3,7 +3,6 @@
 // `weft stats`. It reads segments and asks processes: it loads no libfabric.
 #include <climits>
 #include <cstdio>
-#include <exception>
 #include <utility>
 
 #include "tools/stats/live.h"
@@ -49,10 +48,5 @@ int run(int argc, char **argv) {
 }  // namespace weft::stats
 
 int main(int argc, char **argv) {
-  try {
-    return weft::stats::run(argc, argv);
-  } catch (const std::exception &error) {  // such as std::bad_alloc
-    std::fprintf(stderr, "weft stats: %s\n", error.what());
-    return weft::cli::kExitUsage;
-  }
+  return weft::cli::run_program("weft stats", weft::stats::run, argc, argv);
 }

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <climits>
 #include <cstdio>
-#include <exception>
 #include <thread>
 #include <utility>
 
@@ -89,10 +88,5 @@ int run(int argc, char **argv) {
 }  // namespace weft::stats
 
 int main(int argc, char **argv) {
-  try {
-    return weft::stats::run(argc, argv);
-  } catch (const std::exception &error) {  // such as std::bad_alloc
-    std::fprintf(stderr, "weft top: %s\n", error.what());
-    return weft::cli::kExitUsage;
-  }
+  return weft::cli::run_program("weft top", weft::stats::run, argc, argv);
 }

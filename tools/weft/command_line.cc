@@ -6,6 +6,7 @@
 #include <absl/strings/str_join.h>
 
 #include <cstdio>
+#include <exception>
 #include <sstream>
 #include <string_view>
 #include <vector>
@@ -108,6 +109,15 @@ int run_command_line(CLI::App &app, const Action &action, int argc, char **argv,
     return kExitUsage;
   };
   return around != nullptr ? around(name, run_action) : run_action();
+}
+
+int run_program(const char *name, int (*run)(int argc, char **argv), int argc, char **argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception &error) {
+    std::fprintf(stderr, "%s: %s\n", name, error.what());
+    return kExitUsage;
+  }
 }
 
 }  // namespace weft::cli

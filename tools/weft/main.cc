@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -84,10 +83,5 @@ int run(int argc, char **argv) {
 }  // namespace weft::cli
 
 int main(int argc, char **argv) {
-  try {
-    return weft::cli::run(argc, argv);
-  } catch (const std::exception &error) {  // such as std::bad_alloc
-    std::fprintf(stderr, "weft: %s\n", error.what());
-    return weft::cli::kExitUsage;
-  }
+  return weft::cli::run_program("weft", weft::cli::run, argc, argv);
 }

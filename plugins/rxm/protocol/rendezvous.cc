@@ -90,7 +90,7 @@ void Core::conceal_all(TxOp &op) {
 void Core::take_read_done(Connection &c, const Packet &p) {
   TxOp *op = awaited(c, p.message);
   if (op == nullptr || (op->form != TxOp::Form::kRendezvous && op->until == Tell::kNothing))
-    return fail_peer(c, "an answer to a rendezvous that does not exist");
+    return fail_peer(c, "word of a message that waits for none");
   end(*op, 0);
 }
 
