@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Parses any bytes as private data of connections. Accepted data must encode to the same bytes.
+// Parses any bytes as private data of connections. Accepted data says the same when it is encoded again.
 #include <algorithm>
 #include <cstdlib>
 #include <vector>
@@ -16,8 +16,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!std::equal(again.begin(), again.end(), bytes.begin())) std::abort();
   }
   if (const auto parsed = parse_accept(bytes)) {
-    const AcceptBytes again = encode(*parsed);
-    if (!std::equal(again.begin(), again.begin() + 13, bytes.begin())) std::abort();
+    // The answer has no place; a parser ignores one.
+    if (parse_accept(encode(*parsed)) != parsed) std::abort();
   }
   parse_reject(bytes);
   return 0;
