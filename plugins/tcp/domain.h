@@ -20,6 +20,7 @@
 #include <weft/sdk/fid.h>
 #include <weft/sdk/hmem.h>
 #include <weft/sdk/hmem_pipe.h>
+#include <weft/sdk/pool.h>
 #include <weft/sdk/scalable.h>
 #include <weft/sdk/sock_addr.h>
 
@@ -28,6 +29,7 @@
 #include <vector>
 
 #include "plugins/tcp/keys.h"
+#include "plugins/tcp/operation.h"
 #include "plugins/tcp/settings.h"
 
 namespace weft::tcp {
@@ -58,6 +60,8 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   // With FI_HMEM: where bytes of devices wait for the socket, and those from it for devices.
   sdk::HmemOutput &hmem_output() { return *hmem_output_; }
   sdk::HmemInput &hmem_input() { return *hmem_input_; }
+  // Answers of connected endpoints; Stream::owes_too_much() bounds those of each. With the lock held.
+  sdk::Pool<Operation> &control_ops() { return control_ops_; }
   std::vector<Endpoint *> &endpoints() { return endpoints_; }  // with the lock held
 
   std::vector<UnconnectedEndpoint *> &unconnected() { return unconnected_; }           // the same
@@ -91,6 +95,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   std::unique_ptr<uint8_t[]> staging_;
   std::unique_ptr<sdk::HmemOutput> hmem_output_;
   std::unique_ptr<sdk::HmemInput> hmem_input_;
+  sdk::Pool<Operation> control_ops_{SIZE_MAX, 8};
   std::vector<Endpoint *> endpoints_;
   std::vector<UnconnectedEndpoint *> unconnected_;
   std::vector<SharedReceiveContext *> shared_receives_;

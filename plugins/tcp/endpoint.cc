@@ -19,7 +19,6 @@ namespace {
 
 // Operations allocated at first. Few, because layers have many endpoints, most of them idle.
 constexpr size_t kOpsAtOnce = 2;
-constexpr size_t kControlsAtOnce = 2;
 
 sdk::EndpointLimits limits_of(const Settings &settings) {
   return {.tx_size = settings.tx_size,
@@ -47,7 +46,6 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
       tx_(info),
       rx_(info),
       tx_ops_(limits().tx_size, kOpsAtOnce),
-      control_ops_(SIZE_MAX, kControlsAtOnce),  // owes_too_much() bounds the answers
       keeper_(sdk::order_of(info), kNativeOrder),
       own_recvs_(limits().rx_size) {
   keeper_.make_room(0);

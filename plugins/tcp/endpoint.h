@@ -118,7 +118,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
 
   // ---- for Stream ----
   bool open() const { return state_ == State::kConnected; }
-  sdk::Pool<Operation> &control_ops() { return control_ops_; }
+  sdk::Pool<Operation> &control_ops() { return domain_.control_ops(); }
   std::string peer_name() const { return peer_.to_string(); }
   void watch();
   void complete(Operation &op, int error);
@@ -191,7 +191,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   uint64_t group_ = 0;   // of endpoints that a layer makes one of; 0: none
 
   sdk::Pool<Operation> tx_ops_;
-  sdk::Pool<Operation> control_ops_;
 
   sdk::OrderKeeper keeper_;  // of one peer, 0
   sdk::RecvQueue own_recvs_;
