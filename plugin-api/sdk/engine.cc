@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include <weft/sdk/quiet_thread.h>
@@ -27,6 +28,14 @@ Engine::Engine(bool locked) : lock_(locked) {}
 
 Engine::~Engine() {
   stop_thread();
+  if (delays_.joinable()) {
+    {
+      Guard guard(lock_);
+      ends_ = true;
+      delay_begins_.notify_one();
+    }
+    delays_.join();
+  }
   relay_.reset();  // its thread uses the descriptors
   for (int fd : {epoll_, cm_epoll_, timer_, wake_, nudge_})
     if (fd >= 0) close(fd);
@@ -89,6 +98,10 @@ void Engine::remove(Handler &handler) {
     std::erase(dirty_, &handler);
     std::replace(flushing_.begin(), flushing_.end(), &handler, static_cast<Handler *>(nullptr));
   }
+  if (handler.later_) {
+    handler.later_ = false;
+    std::erase(later_, &handler);
+  }
   if (handler.index_ < 0) return;
   if (epoll_ >= 0) register_in(epoll_, handler, handler.want_, 0);
   if (cm_epoll_ >= 0) register_in(cm_epoll_, handler, handler.cm_want_, 0);
@@ -148,6 +161,48 @@ void Engine::note_progress() {
   if (!patience_.pending()) return;
   const uint64_t now = now_ns();
   patience_.progressed(now, patience_.is_late(now) && interruptions_.any());
+}
+
+bool Engine::flush_later(Handler &handler) {
+  if (handler.dirty_ || handler.later_) return true;
+  if (!spinning() || !lock_.needed()) return false;
+  if (!delays_.joinable() && start_quiet_thread(delays_, [this] { watch_delays(); }) != 0)
+    return false;
+  later_.push_back(&handler);
+  handler.later_ = true;
+  if (no_delays_) [[unlikely]]
+    delay_begins_.notify_one();
+  return true;
+}
+
+void Engine::end_delay() {
+  for (Handler *const handler : later_) {
+    handler->later_ = false;
+    mark_dirty(*handler);
+  }
+  later_.clear();
+}
+
+// The thread of flush_later().
+void Engine::watch_delays() {
+  std::unique_lock guard(lock_);
+  while (!ends_) {
+    if (later_.empty()) {
+      no_delays_ = true;
+      delay_begins_.wait(guard);
+      no_delays_ = false;
+      continue;
+    }
+    const uint64_t rounds = rounds_;
+    delay_begins_.wait_for(guard, std::chrono::nanoseconds(kDelayNs), [this] { return ends_; });
+    if (rounds != rounds_) continue;
+    try {
+      end_delay();
+      flush();
+    } catch (...) {
+      // No memory. There is no caller to tell; progress() tries again.
+    }
+  }
 }
 
 void Engine::flush_dirty() {
@@ -339,6 +394,7 @@ void Engine::arm_relay() {
 void Engine::progress() {
   ++rounds_;
   note_progress();
+  if (!later_.empty()) end_delay();
   flush();
   if (!pollers_.empty()) poll_pollers();
   if (!deadlines_.empty()) run_deadlines();
@@ -383,6 +439,7 @@ int Engine::ensure_set(int &epoll, bool cm) {
 
 int Engine::wait_fd() {
   waited_ = true;
+  if (!later_.empty()) end_delay();
   flush();
   const int epoll = ensure_set(epoll_, false);
   if (epoll < 0) return epoll;
@@ -398,6 +455,7 @@ int Engine::wait_fd() {
 
 int Engine::cm_wait_fd() {
   waited_ = true;
+  if (!later_.empty()) end_delay();
   flush();
   return ensure_set(cm_epoll_, true);
 }

@@ -456,6 +456,50 @@ TEST(EngineFlush, HappensBeforeAThreadBlocks) {
   EXPECT_EQ(e[0].flushes(), 2);
 }
 
+TEST(EngineFlush, OutputThatMayWaitLeavesInTheNextRound) {
+  EngineOf e(1);
+  Guard guard(e.engine.lock());  // the thread finds no round that is too long
+  e[0].then = [&] { EXPECT_TRUE(e.engine.flush_later(e[0])); };
+  e[0].signal();
+  EXPECT_TRUE(eventually([&] {
+    e.engine.progress();
+    return e[0].seen() == 1;
+  }));
+  EXPECT_EQ(e[0].flushes(), 0);
+  EXPECT_TRUE(e.engine.flush_later(e[0]));  // a second time
+  e.engine.flush();
+  EXPECT_EQ(e[0].flushes(), 0);
+  e.engine.progress();
+  e.engine.progress();
+  EXPECT_EQ(e[0].flushes(), 1);
+}
+
+TEST(EngineFlush, OutputThatMayWaitLeavesByItselfWithoutARound) {
+  EngineOf e(1);
+  for (int i = 1; i < 5; ++i) {  // the thread begins, or has slept
+    {
+      Guard guard(e.engine.lock());
+      EXPECT_TRUE(e.engine.flush_later(e[0]));
+    }
+    EXPECT_TRUE(eventually([&] { return e[0].flushes() == i; }));
+  }
+  Guard guard(e.engine.lock());
+  EXPECT_TRUE(e.engine.flush_later(e[0]));
+  e.drop(0);
+}
+
+// A thread that blocks, or nothing but the promise of the application that its calls come one by one.
+TEST(EngineFlush, NothingWaitsWhereNoRoundIsSure) {
+  EngineOf e(1);
+  Guard guard(e.engine.lock());
+  EXPECT_TRUE(e.engine.flush_later(e[0]));
+  e.engine.wait_fd();
+  EXPECT_EQ(e[0].flushes(), 1);
+  EXPECT_FALSE(e.engine.flush_later(e[0]));
+  Engine free(false);
+  EXPECT_FALSE(free.flush_later(e[0]));
+}
+
 TEST(EngineFlush, ARemovedHandlerIsNotFlushed) {
   EngineOf e(3);
   for (auto &handler : e.handlers) e.engine.mark_dirty(*handler);

@@ -35,6 +35,7 @@ class EngineOf {
   }
   ~EngineOf() {
     engine.stop_thread();
+    Guard guard(engine.lock());
     for (size_t i = 0; i < handlers.size(); ++i) drop(i);
   }
   Event &operator[](size_t i) { return *handlers[i]; }

@@ -66,7 +66,7 @@ struct alignas(8) Link {
 
   fid_ep *ep = nullptr;
   const weft_carrier_ops *ops = nullptr;  // of the inner provider; null: it has none
-  uint64_t flags = ~Carrier::kMarks;      // that calls of the inner provider may have
+  uint64_t flags = ~Carrier::kOptional;   // that calls of the inner provider may have
   Connection *owner = nullptr;            // null: closed, gets no events any more
   uint32_t place = 0;                     // in Lower::numbers_
   unsigned ended = 0;                     // polls since the peer hung up; 0: still connected

@@ -60,8 +60,8 @@ Link *Lower::make_link(Connection &owner, fi_info *info, int &err) {
   if (fi_open_ops(&made->ep->fid, WEFT_CARRIER_OPS, 0, reinterpret_cast<void **>(&ops), nullptr) ==
       0)
     ops->identify(made->ep, uint64_t(number.uses) << 32 | made->place);
-  if (ops != nullptr && ops->size >= offsetof(weft_carrier_ops, marks)) made->ops = ops;
-  if (ops != nullptr && ops->size >= sizeof *ops) made->flags |= ops->marks;
+  if (ops != nullptr && ops->size >= offsetof(weft_carrier_ops, flags)) made->ops = ops;
+  if (ops != nullptr && ops->size >= sizeof *ops) made->flags |= ops->flags;
   if (domain_.endpoint_needed())
     domain_.region_ops()->join_group(made->ep, upper_.endpoint_number());
   rc = fi_ep_bind(made->ep, &eq_->fid, 0);

@@ -94,7 +94,7 @@ Operation *Endpoint::take_operation(uint64_t flags, ssize_t &rc) {
 }
 
 ssize_t Endpoint::start(const sdk::SendRequest &r) {
-  if (!may_mark(r.flags)) return -FI_EBADFLAGS;
+  if (!takes(r.flags)) return -FI_EBADFLAGS;
   ssize_t rc;
   Operation *op = take_operation(r.flags, rc);
   if (op == nullptr) return rc;
@@ -123,12 +123,12 @@ ssize_t Endpoint::start(const sdk::SendRequest &r) {
     return rc;
   }
   keeper_.started(0, sdk::OrderKind::kSend, op->fence);
-  Stream::start(*op, r.length, r.flags & FI_MORE, r.report);
+  Stream::start(*op, r.length, r.flags & FI_MORE, r.report, r.flags & WEFT_CARRIER_LATER);
   return 0;
 }
 
 ssize_t Endpoint::start(const sdk::RmaRequest &r) {
-  if (!may_mark(r.flags)) return -FI_EBADFLAGS;
+  if (!takes(r.flags)) return -FI_EBADFLAGS;
   ssize_t rc;
   Operation *op = take_operation(r.flags, rc);
   if (op == nullptr) return rc;

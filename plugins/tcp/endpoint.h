@@ -65,6 +65,7 @@ inline constexpr uint64_t kSendFlags =
 
 // What a layer says of an operation (weft/sdk/carrier.h).
 inline constexpr uint64_t kMarks = WEFT_CARRIER_MARKS;
+inline constexpr uint64_t kOfLayers = kMarks | WEFT_CARRIER_LATER;
 
 class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
                        public sdk::ConnectedCore,
@@ -86,7 +87,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   ssize_t start(const sdk::RmaRequest &request);
   template <class T>
   void set_tables(T &object) const;
-  static constexpr uint64_t kSendFlags = tcp::kSendFlags | kMarks;
+  static constexpr uint64_t kSendFlags = tcp::kSendFlags | kOfLayers;
 
   // fi_ops_ep
   ssize_t cancel(void *context);
@@ -144,7 +145,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   ~Endpoint();
 
   // Output.
-  bool may_mark(uint64_t flags) const { return (flags & kMarks) == 0 || is_hidden(); }
+  bool takes(uint64_t flags) const { return (flags & kOfLayers) == 0 || is_hidden(); }
   // An operation for a new transfer; null: the error is in `rc`.
   Operation *take_operation(uint64_t flags, ssize_t &rc);
 

@@ -103,7 +103,7 @@ const weft_carrier_ops &Endpoint::carrier_ops() {
         if (!ep.messages_held_ && ep.state_ == State::kConnected) ep.continue_stalled();
         return 0;
       },
-      kMarks,
+      kOfLayers,
   };
   return carrier;
 }

@@ -108,14 +108,16 @@ class Stream {
 
   // ---- output ----
 
-  // Sends the operation, whose frame is encoded. `more`: further operations follow at once.
-  void start(Operation &op, uint64_t length, bool more, bool report) {
+  // Sends the operation, whose frame is encoded. `more`: further operations follow at once. `late`:
+  // it may wait for one that is likely to follow.
+  void start(Operation &op, uint64_t length, bool more, bool report, bool late = false) {
     if (!held_.empty() || !may_start(op)) {
       held_.push(op);
       return;
     }
     burst_bytes_ += length;
     submit(op);
+    if (late && engine_.flush_later(upper())) return;
     // Waiting for the next progress is safe only if the application wants this completion: then it
     // must make progress.
     if (more) {

@@ -44,5 +44,38 @@ TEST_P(RdmLevels, HoldForEveryOperation) {
   test.run();
 }
 
+// The target replies to some messages at once. Of the last one it reads the completion, and calls nothing
+// more: the initiator is told all the same, though it may expect another reply.
+TEST(RdmDelivery, IsToldThoughTheTargetMakesNoMoreCalls) {
+  for (const uint64_t level : {FI_DELIVERY_COMPLETE, FI_MATCH_COMPLETE}) {
+    covers(fi_tostr(&level, FI_TYPE_OP_FLAGS));
+    Options options;
+    options.tx_op_flags = level;
+    if (!find_info(options)) continue;
+    SCOPED_TRACE(fi_tostr(&level, FI_TYPE_OP_FLAGS));
+    std::vector<uint8_t> out = pattern(300, 1), in(300);
+    Net net(2, options);
+    net.exchange(0, 1);
+    net.exchange(1, 0);
+    const auto send = [&](size_t from, size_t to) {
+      must(fi_trecv(net[to].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 7, 0, nullptr));
+      net.post([&] {
+        return fi_tsend(net[from].ep, out.data(), out.size(), nullptr, net.at(from, to), 7,
+                        nullptr);
+      });
+      net.set_asleep(1, to == 1);  // until it has read the completion, and not from then on
+      EXPECT_EQ(net.wait(net[to].rx_cq).err, 0);
+    };
+    for (int replies = 0; replies < 6; ++replies) {
+      send(0, 1);
+      send(1, 0);
+      EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+      EXPECT_EQ(net.wait(net[1].tx_cq).err, 0);
+    }
+    send(0, 1);
+    EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
+  }
+}
+
 }  // namespace
 }  // namespace weft::conformance::rdm

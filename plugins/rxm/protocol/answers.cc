@@ -75,7 +75,12 @@ ssize_t Core::send_control(Connection &c, Control &control) {
   const size_t total = control.length + control.more.size();
   const size_t count = control.more.empty() ? 1 : 2;
   if (total <= settings_.inject_limit) {
-    const ssize_t rc = packet(c, iov, count, FI_INJECT, nullptr);
+    uint64_t flags = FI_INJECT;
+    if (control.told) {
+      if (c.replies_ >= kRepliesExpected) flags |= Carrier::kLater;
+      told_ = &c;
+    }
+    const ssize_t rc = packet(c, iov, count, flags, nullptr);
     // flush() reads control.next afterwards: the pool has not handed the object out again by then.
     if (rc == 0) free_control(control);
     return rc;

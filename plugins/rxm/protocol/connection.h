@@ -70,11 +70,12 @@ class Connection {
   bool quiet_ : 1 = false;    // sends nothing before it has heard of the peer
   bool doubted_ : 1 = false;  // our request to the same address is accepted: rivals.cc
   bool waits() const { return asked_ | agreed_ | quiet_ | doubted_; }
-  uint8_t level_ = 0;   // of the peer's extensions; 0: stock
-  bool bare_ = false;   // the peer takes messages without a header
-  uint8_t place_ = 0;   // what the peer says of itself: ConnectData::place
-  bool held_ = false;   // in Core::held_: the carrier takes no packets from it
-  bool heard_ = false;  // a packet arrived on this link
+  uint8_t level_ = 0;    // of the peer's extensions; 0: stock
+  bool bare_ = false;    // the peer takes messages without a header
+  uint8_t replies_ = 0;  // in a row, each to what the peer was just told; up to kRepliesExpected
+  uint8_t place_ = 0;    // what the peer says of itself: ConnectData::place
+  bool held_ = false;    // in Core::held_: the carrier takes no packets from it
+  bool heard_ = false;   // a packet arrived on this link
   uint32_t slot_ = 0, index_ = kNoIndex;
   uint32_t peer_slot_ = 0, peer_process_ = 0;
   Link *link_ = nullptr;

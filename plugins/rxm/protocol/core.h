@@ -183,6 +183,12 @@ class Core {
   // The carrier posted `count` receives of this connection again. Only with `credits`.
   void on_reposted(Connection &connection, uint32_t count);
   void on_deadline();
+  // Around what one progress of the carrier brings.
+  void begin_poll() {
+    if (told_ == nullptr) return;
+    told_->replies_ = 0;
+    told_ = nullptr;
+  }
   void poll() {
     if (!blocked_.empty()) resume();
     if (!fetching_.empty()) resume_fetches();
@@ -400,6 +406,10 @@ class Core {
   uint64_t deadline_ = 0;
   bool has_contexts_ = false;  // some peers are contexts of scalable endpoints
   bool down_ = false;
+  // The peer was told of a message, the last thing since the last poll. A packet to it is a reply.
+  Connection *told_ = nullptr;
+  // After so many replies in a row another one is expected, and what is told may wait for it.
+  static constexpr uint8_t kRepliesExpected = 2;
 };
 
 }  // namespace weft::rxm

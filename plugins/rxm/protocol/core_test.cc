@@ -146,6 +146,37 @@ TEST(Core, MessagesEndWhenThePeerHasToldOfThem) {
         }
 }
 
+// Where the application replies at once, what the peer is to be told may wait for the reply. That is
+// expected after two replies in a row, until one does not come.
+TEST(Core, WhatIsToldMayWaitForAReply) {
+  Play run(1, {});
+  const auto exchange = [&run](bool replies) {
+    run.nodes[1]->post(5000, true);
+    run.nodes[0]->send(1, 64, true, Node::kUntilDelivered);
+    while (run.sent.back().arrived == 0 && run.world.step()) run.nodes[1]->reap();
+    if (replies) {
+      run.nodes[1]->send(0, 64, true);
+      run.nodes[0]->post(5000, true);
+    }
+    run.settle();
+    EXPECT_EQ(run.sent.back().arrived, 1);
+  };
+  run.settle();
+  exchange(true);  // before the connection is made, nothing is sent at once
+  run.world.later = 0;
+  exchange(false);
+  exchange(true);
+  exchange(true);
+  EXPECT_EQ(run.world.later, 0u);
+  exchange(true);
+  EXPECT_EQ(run.world.later, 1u);
+  exchange(false);
+  EXPECT_EQ(run.world.later, 2u);
+  exchange(true);
+  EXPECT_EQ(run.world.later, 2u);
+  expect_nothing_left(run);
+}
+
 // A message that is whole stays when its connection ends, and its sender gets an error.
 TEST(Core, AMessageThatWaitsForItsMatchOutlivesItsSender) {
   for (const size_t length : {1, 513}) {

@@ -239,6 +239,10 @@ ssize_t Core::transmit_with_header(Connection &c, TxOp &op) {
 }
 
 [[gnu::always_inline]] inline ssize_t Core::transmit(Connection &c, TxOp &op) {
+  if (told_ == &c) {  // a reply
+    told_ = nullptr;
+    if (c.replies_ < kRepliesExpected) ++c.replies_;
+  }
   if (op.fence && c.flights_ != 0 && op.offset == 0) return -FI_EAGAIN;
   if (settings_.max_connections != 0) touch(c);
   if (op.form == TxOp::Form::kEager) return transmit_eager(c, op);

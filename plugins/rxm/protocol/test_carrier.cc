@@ -88,6 +88,10 @@ ssize_t Node::send(Link &link, const iovec *iov, void *const *, size_t count, ui
   EXPECT_LE(bytes.size(), (bare ? 0 : kHeaderSize) + core_->settings().eager_limit);
   EXPECT_EQ((flags & FI_COMPLETION) != 0, token != nullptr);
   if (flags & FI_DELIVERY_COMPLETE) ++world_.acknowledged;
+  if (flags & kLater) {
+    ++world_.later;
+    EXPECT_TRUE(flags & FI_INJECT && token == nullptr);
+  }
   const Node *peer = link.other->node;
   if (bare) {
     ++world_.bare;

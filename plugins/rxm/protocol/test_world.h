@@ -88,7 +88,7 @@ struct World : sdk::TestTime {
   uint64_t slow_news = 0;      // by how much packets may precede the report of a connection
   std::vector<std::function<void()>> put_off;
   unsigned without_data = 50;  // percent of messages that have no remote data
-  unsigned segments = 0, partings = 0, acknowledged = 0, bare = 0, marked_writes = 0;
+  unsigned segments = 0, partings = 0, acknowledged = 0, bare = 0, marked_writes = 0, later = 0;
 };
 
 struct Sent {

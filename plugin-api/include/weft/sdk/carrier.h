@@ -38,16 +38,22 @@ typedef struct weft_carrier_ops {
   // From now on messages of the peer wait in its stream, and leave shared receives to other peers.
   // With `held` 0 they do not wait any more.
   int (*hold)(struct fid_ep *ep, int held);
-  // WEFT_CARRIER_MARKS, or 0: further flags that fi_sendmsg and fi_writemsg of an identified endpoint
-  // take, at most one in a call. A call has one if the layer's application takes a message (FI_MSG,
-  // FI_TAGGED) or a write (FI_RMA) for complete as soon as the operation is. If that is lost with the
-  // connection, though the operation had completed, an error entry tells so, with the endpoint's
-  // context and FI_SEND | FI_MSG, FI_SEND | FI_TAGGED or FI_WRITE | FI_RMA. Of a completed operation
-  // without a mark nothing is told: the layer's own packets, and parts of what is not over yet.
-  uint64_t marks;
+  // WEFT_CARRIER_MARKS, or 0, or WEFT_CARRIER_MARKS | WEFT_CARRIER_LATER: further flags that
+  // fi_sendmsg and fi_writemsg of an identified endpoint take.
+  uint64_t flags;
 } weft_carrier_ops;
 
+// Marks, of which a call has at most one: the layer's application takes a message (FI_MSG, FI_TAGGED)
+// or a write (FI_RMA) for complete as soon as the operation is. If that is lost with the connection,
+// though the operation had completed, an error entry tells so, with the endpoint's context and
+// FI_SEND | FI_MSG, FI_SEND | FI_TAGGED or FI_WRITE | FI_RMA. Of a completed operation without a mark
+// nothing is told: the layer's own packets, and parts of what is not over yet.
 #define WEFT_CARRIER_MARKS (FI_MSG | FI_TAGGED | FI_RMA)
+
+// Of an injected message (fi_sendmsg): the layer is likely to send another one to this peer before it
+// next reads a queue. The message may wait for that one, to leave with it. If the layer reads a queue
+// first, the message leaves then; if it makes no more calls, within 20 ms.
+#define WEFT_CARRIER_LATER FI_ATOMIC
 
 // Of a domain with connected endpoints, for a layer whose endpoints consist of several of them.
 #define WEFT_REGION_OPS "weft_region_1"

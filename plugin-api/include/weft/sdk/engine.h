@@ -32,6 +32,7 @@
 #include <weft/sdk/patience.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -73,6 +74,7 @@ class Handler {
   uint32_t cm_want_ = 0;  // for threads that only wait for connection events
   int index_ = -1;
   bool dirty_ = false;
+  bool later_ = false;
   uint64_t deadline_ = 0;
 };
 
@@ -141,6 +143,11 @@ class Engine {
     dirty_.push_back(&handler);
     if (threaded_ && &handler != turn_) kick();
   }
+  // on_flush comes with the next progress(), not in the rest of this one; or from a thread, if there is
+  // none for kDelayNs. Until then the handler may have more to send, which leaves with it. False: nobody
+  // is sure to call progress() soon, or there is no lock or no thread, so it should flush now.
+  bool flush_later(Handler &handler);
+  static constexpr uint64_t kDelayNs = 5'000'000;
   void set_deadline(Handler &handler, uint64_t at_ns);  // 0: none
 
   // A handler read something. It is likely to have more soon, so the others may wait for a turn.
@@ -237,6 +244,8 @@ class Engine {
   void unwatch_poller(Polled &polled);
   int watch_inner(int fd);
   void flush_dirty();
+  void end_delay();
+  void watch_delays();
   void note_progress();  // for the patience
   void run_deadlines();
   void poll_direct();
@@ -256,6 +265,12 @@ class Engine {
   size_t ordered_ = 0;               // of these, with EPOLLET
   std::vector<Handler *> dirty_, flushing_;
   Handler *turn_ = nullptr;  // its on_flush is running
+  // With flush_later(): the handlers that wait, and the thread that watches over them.
+  std::vector<Handler *> later_;
+  std::thread delays_;
+  std::condition_variable_any delay_begins_;
+  bool no_delays_ = false;  // the thread waits for delay_begins_
+  bool ends_ = false;       // the thread is to end
   std::vector<Polled> pollers_;
   std::map<int, Inner> inner_;  // descriptors of pollers
   size_t relayed_ = 0;          // of these, watched by relay_, which writes nudge_

@@ -186,6 +186,7 @@ ssize_t Side::send(Link &link, const iovec *iov, void *const *, size_t count, ui
   FUZZ_CHECK(((flags & FI_COMPLETION) != 0) == (token != nullptr),
              "a token without FI_COMPLETION, or FI_COMPLETION without a token");
   FUZZ_CHECK(count <= core_->settings().iov_limit, "too many iov entries");
+  FUZZ_CHECK((flags & kLater) == 0 || token == nullptr, "somebody waits for what may wait");
   if (const ssize_t rc = admit(link); rc != 0) return rc;
   Item item{.kind = Item::Kind::kPacket, .bytes = gather(iov, count), .vector = {}};
   const Settings &settings = core_->settings();
