@@ -35,11 +35,12 @@ struct SendOp {
   uint64_t number = 0;     // its place in the order of the queue
   SendOp *next = nullptr;  // behind it in flight, or among the refused
   bool report = false;
-  bool signalled = false;   // it has a completion of its own
-  bool told = false;        // which was taken from the device (the queue's lock),
-  bool done = false;        // and has gone to the application (the endpoint's)
-  int failed = 0;           // the device refused it after the call had returned: an errno
-  SendOp *whole = nullptr;  // of a part of a read: the last part, which reports for all
+  bool signalled = false;  // it has a completion of its own
+  bool told = false;       // which was taken from the device (the queue's lock),
+  bool done = false;       // and has gone to the application (the endpoint's)
+  int failed = 0;          // the device refused it after the call had returned: an errno
+  // Part of a read: the last part, which reports for all. The operation itself: nobody reports it.
+  SendOp *whole = nullptr;
   ibv_wc_status cause = IBV_WC_SUCCESS;  // of that: why the first part failed
 };
 

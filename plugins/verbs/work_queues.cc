@@ -307,6 +307,7 @@ bool WorkQueues::post_nothing() {
   work.opcode = IBV_WR_RDMA_WRITE;
   work.send_flags = IBV_SEND_SIGNALED;
   op->signalled = true;
+  op->whole = op;  // the application is not told, also if it fails
   if (post_now(*op, work) != 0) return false;
   unsignalled_ = 0;
   return true;

@@ -576,7 +576,9 @@ TEST(Cm, AnEndpointMayCloseInTheMiddleOfAMessage) {
     closing.ep.reset();
     EXPECT_EQ(pair.wait(other.eq).type, uint32_t(FI_SHUTDOWN));
     const Done done = pair.wait(sender ? other.rx_cq : other.tx_cq);
-    EXPECT_EQ(done.context, sender ? in.get() : out.get());
+    EXPECT_EQ(done.context, sender ? in.get() : out.get())
+        << (sender ? "receive" : "send") << ": flags " << done.flags << ", length " << done.len
+        << ", error " << done.err << ", the provider's " << done.prov_errno;
     // A device may have moved all of it before the call returned that posted it.
     if (!is_of_a_device(FI_EP_MSG)) {
       EXPECT_NE(done.err, 0) << "not all of it went over";
