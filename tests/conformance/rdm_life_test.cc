@@ -418,15 +418,23 @@ void be_the_victim(int parent) {
   for (;;) node.progress();
 }
 
+// Each has its address before the first one is killed: none gets one that has become free.
+struct Victim {
+  explicit Victim(Child &child)
+      : name(hear_text(child.socket())), base(hear(child.socket())), key(hear(child.socket())) {}
+  const std::string name;
+  const uint64_t base, key;
+};
+
 struct Survivor : Driver {
   // The peer is not the first of the address vector: what an error entry leaves out reads as 0.
-  explicit Survivor(Child &child)
+  explicit Survivor(const Victim &victim)
       : buffer(kVictimSizes[2]),
         node(against_a_victim()),
         self(node.insert(node.name())),
-        to(node.insert(hear_text(child.socket()))),
-        base(hear(child.socket())),
-        key(hear(child.socket())) {
+        to(node.insert(victim.name)),
+        base(victim.base),
+        key(victim.key) {
     post([&] { return write(8); });
     EXPECT_EQ(wait(node.tx_cq).err, 0);
   }
@@ -487,20 +495,21 @@ TEST(RdmLife, OperationsTowardAKilledPeerEnd) {
   // No timeout is as short as the test's patience.
   if (!in_fresh_process({"FI_OFI_RXD_PEER_TIMEOUT_MS=120000"})) return;
   Child first(be_the_victim), second(be_the_victim), third(be_the_victim);
+  const Victim one(first), two(second), three(third);
   {
-    Survivor survivor(first);
+    Survivor survivor(one);
     first.kill();
     survivor.expect_failures(survivor.start_all());
     survivor.expect_failures(survivor.start_all());
   }
   {
-    Survivor survivor(third);
+    Survivor survivor(three);
     const size_t waiting = survivor.announce();
     third.kill();
     survivor.expect_failures(waiting);
     survivor.expect_failures(survivor.start_all());
   }
-  Survivor survivor(second);
+  Survivor survivor(two);
   second.stop();
   const size_t under_way = survivor.start_all();
   second.kill();
