@@ -7,6 +7,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <map>
 
 namespace weft::bench {
 
@@ -96,6 +97,22 @@ void AddOptions(CLI::App &app, Options &options) {
       "Announce that more messages of a window follow (FI_MORE; gathered writes in --raw)");
   app.add_flag("--inject", options.inject, "fi_inject for messages that are small enough");
   app.add_flag("--split-cq", options.fabric.split_cq, "One completion queue per direction");
+  app.add_option("--level", options.fabric.level, "Completion level of the sends")
+      ->default_str("none")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, uint64_t>{{"inject", FI_INJECT_COMPLETE},
+                                          {"transmit", FI_TRANSMIT_COMPLETE},
+                                          {"delivery", FI_DELIVERY_COMPLETE},
+                                          {"match", FI_MATCH_COMPLETE}}));
+  app.add_flag("--thread-safe", options.fabric.thread_safe, "FI_THREAD_SAFE, not FI_THREAD_DOMAIN");
+  app.add_flag("--wait-fd", options.fabric.wait_fd,
+               "Sleep on the queues' descriptors (FI_WAIT_FD) when they are empty");
+  app.add_flag("--selective", options.fabric.selective,
+               "FI_SELECTIVE_COMPLETION; each operation asks for its completion");
+  app.add_flag("--counters", options.fabric.counters,
+               "Messages are counted (fi_cntr_read), without completions");
+  app.add_flag("--multi-recv", options.fabric.multi_recv,
+               "Messages arrive in large buffers (FI_MULTI_RECV)");
   app.add_flag("-c,--check", options.check, "Check every byte received (slow: no fair timing)");
   app.add_option("--port", options.port, "TCP port of the control connection");
   app.add_option("--cpu", options.cpu, "CPU to pin this process to (-1: none; without --local)");

@@ -38,7 +38,10 @@ Spec SpecFromJson(const json &j) {
 json ToJson(const FabricOptions &options) {
   return {{"provider", options.provider}, {"domain", options.domain},
           {"rdm", options.rdm},           {"tagged", options.tagged},
-          {"rma", options.rma},           {"split_cq", options.split_cq}};
+          {"rma", options.rma},           {"split_cq", options.split_cq},
+          {"level", options.level},       {"thread_safe", options.thread_safe},
+          {"wait_fd", options.wait_fd},   {"selective", options.selective},
+          {"counters", options.counters}, {"multi_recv", options.multi_recv}};
 }
 
 FabricOptions FabricFromJson(const json &j) {
@@ -49,6 +52,12 @@ FabricOptions FabricFromJson(const json &j) {
   options.tagged = j.value("tagged", false);
   options.rma = j.value("rma", false);
   options.split_cq = j.value("split_cq", false);
+  options.level = j.value("level", uint64_t{0});
+  options.thread_safe = j.value("thread_safe", false);
+  options.wait_fd = j.value("wait_fd", false);
+  options.selective = j.value("selective", false);
+  options.counters = j.value("counters", false);
+  options.multi_recv = j.value("multi_recv", false);
   return options;
 }
 

@@ -24,7 +24,7 @@ void Engine::Close() {
 nlohmann::json ReceiveInProgress(Engine &engine, Control &control, Watch &watch, double timeout) {
   watch.Start("waiting for the peer to finish", timeout);
   while (!control.Readable()) {
-    for (int i = 0; i < 64 && engine.fabric; ++i) engine.fabric->Progress();
+    for (int i = 0; i < 64 && engine.fabric; ++i) engine.fabric->Poll();
     watch.CheckDeadline();
   }
   return control.Receive(timeout);

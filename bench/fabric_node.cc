@@ -58,17 +58,24 @@ std::string UnpackAddress(const std::string &packed, uint32_t *format) {
   return absl::HexStringToBytes(parts.second);
 }
 
+// Of the endpoint: fi_send and its like have them.
+uint64_t FabricNode::OpFlags() const {
+  return options_.level | (options_.selective ? FI_COMPLETION : 0);
+}
+
 Info FabricNode::Hints() const {
   Info hints(fi_allocinfo());
   if (!hints) Fail("fi_allocinfo: out of memory");
   hints->ep_attr->type = options_.rdm ? FI_EP_RDM : FI_EP_MSG;
-  hints->caps = (options_.tagged ? FI_TAGGED : FI_MSG) | (options_.rma ? FI_RMA | FI_MSG : 0);
+  hints->caps = (options_.tagged ? FI_TAGGED : FI_MSG) | (options_.rma ? FI_RMA | FI_MSG : 0) |
+                (options_.multi_recv ? FI_MULTI_RECV : 0);
+  hints->tx_attr->op_flags = OpFlags();
   // The modes that the benchmark supports: every operation has a context of its own.
   hints->mode = FI_CONTEXT | FI_CONTEXT2 | (options_.rma ? FI_RX_CQ_DATA : 0);
   hints->domain_attr->mr_mode =
       FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
   // One thread that spins on the queues: the library may leave out locks and progress threads.
-  hints->domain_attr->threading = FI_THREAD_DOMAIN;
+  hints->domain_attr->threading = options_.thread_safe ? FI_THREAD_SAFE : FI_THREAD_DOMAIN;
   hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
   hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
   hints->tx_attr->msg_order = FI_ORDER_SAS | (options_.rma ? FI_ORDER_WAW : 0);
@@ -134,7 +141,7 @@ void FabricNode::OpenDomain(fi_info *info) {
   domain_.reset(domain);
   fi_cq_attr attr = {};
   attr.format = FI_CQ_FORMAT_DATA;
-  attr.wait_obj = FI_WAIT_NONE;
+  attr.wait_obj = options_.wait_fd ? FI_WAIT_FD : FI_WAIT_NONE;
   attr.size = 4096;
   fid_cq *cq = nullptr;
   Must("fi_cq_open", fi_cq_open(domain, &attr, &cq, nullptr));
@@ -142,6 +149,25 @@ void FabricNode::OpenDomain(fi_info *info) {
   if (options_.split_cq) {
     Must("fi_cq_open", fi_cq_open(domain, &attr, &cq, nullptr));
     rx_cq_.reset(cq);
+  }
+  if (options_.wait_fd) {
+    for (fid_cq *queue : {cq_.get(), rx_cq_.get()}) {
+      if (queue == nullptr) continue;
+      pollfd polled = {.fd = -1, .events = POLLIN, .revents = 0};
+      Must("fi_control(FI_GETWAIT)", fi_control(&queue->fid, FI_GETWAIT, &polled.fd));
+      waited_.push_back(&queue->fid);
+      descriptors_.push_back(polled);
+    }
+  }
+  if (options_.counters) {
+    fi_cntr_attr cntr_attr = {};
+    cntr_attr.events = FI_CNTR_EVENTS_COMP;
+    cntr_attr.wait_obj = FI_WAIT_NONE;
+    for (Fid<fid_cntr> *counter : {&sent_, &arrived_}) {
+      fid_cntr *cntr = nullptr;
+      Must("fi_cntr_open", fi_cntr_open(domain, &cntr_attr, &cntr, nullptr));
+      counter->reset(cntr);
+    }
   }
   if (!options_.rdm) return;
   fi_av_attr av_attr = {};
@@ -155,6 +181,7 @@ void FabricNode::OpenDomain(fi_info *info) {
 
 Fid<fid_ep> FabricNode::OpenEndpoint(fi_info *info) {
   OpenDomain(info);
+  info->tx_attr->op_flags = OpFlags();
   fid_ep *raw = nullptr;
   Must("fi_endpoint", fi_endpoint(domain_.get(), info, &raw, nullptr));
   Fid<fid_ep> ep(raw);
@@ -163,11 +190,21 @@ Fid<fid_ep> FabricNode::OpenEndpoint(fi_info *info) {
   } else {
     Must("fi_ep_bind(eq)", fi_ep_bind(raw, &eq_->fid, 0));
   }
+  const uint64_t asked = FI_SELECTIVE_COMPLETION;
+  const uint64_t tx = FI_TRANSMIT | (options_.selective || options_.counters ? asked : 0);
+  const uint64_t rx = FI_RECV | (options_.counters ? asked : 0);
   if (rx_cq_) {
-    Must("fi_ep_bind(tx cq)", fi_ep_bind(raw, &cq_->fid, FI_TRANSMIT));
-    Must("fi_ep_bind(rx cq)", fi_ep_bind(raw, &rx_cq_->fid, FI_RECV));
+    Must("fi_ep_bind(tx cq)", fi_ep_bind(raw, &cq_->fid, tx));
+    Must("fi_ep_bind(rx cq)", fi_ep_bind(raw, &rx_cq_->fid, rx));
+  } else if (options_.selective && !options_.counters) {
+    Must("fi_ep_bind(tx cq)", fi_ep_bind(raw, &cq_->fid, tx));
+    Must("fi_ep_bind(rx cq)", fi_ep_bind(raw, &cq_->fid, rx));
   } else {
-    Must("fi_ep_bind(cq)", fi_ep_bind(raw, &cq_->fid, FI_TRANSMIT | FI_RECV));
+    Must("fi_ep_bind(cq)", fi_ep_bind(raw, &cq_->fid, tx | rx));
+  }
+  if (sent_) {
+    Must("fi_ep_bind(sent)", fi_ep_bind(raw, &sent_->fid, FI_SEND));
+    Must("fi_ep_bind(arrived)", fi_ep_bind(raw, &arrived_->fid, FI_RECV));
   }
   Must("fi_enable", fi_enable(raw));
   return ep;
@@ -212,7 +249,16 @@ Fid<fid_ep> FabricNode::Connect() {
   return ep;
 }
 
+void FabricNode::Sleep() {
+  if (fi_trywait(fabric_.get(), waited_.data(), static_cast<int>(waited_.size())) != 0) return;
+  poll(descriptors_.data(), descriptors_.size(), 100);
+}
+
 void FabricNode::CheckEvents() {
+  if (sent_ && (fi_cntr_readerr(sent_.get()) != 0 || fi_cntr_readerr(arrived_.get()) != 0)) {
+    watch_->BlamePeer();
+    Fail("an operation failed: a counter of errors says so");
+  }
   if (!eq_) return;
   fi_eq_cm_entry entry = {};
   uint32_t event = 0;

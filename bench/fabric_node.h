@@ -24,8 +24,11 @@
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
 
+#include <poll.h>
+
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "bench.h"
 
@@ -44,6 +47,13 @@ struct FabricOptions {
   bool tagged = false;
   bool rma = false;
   bool split_cq = false;
+  // What clients ask besides: the default is the cheapest that a program can ask for.
+  uint64_t level = 0;  // FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE, ... of all sends; 0: none
+  bool thread_safe = false;
+  bool wait_fd = false;     // sleeps on the queues' descriptors when they are empty
+  bool selective = false;   // FI_SELECTIVE_COMPLETION, and each operation asks for its completion
+  bool counters = false;    // no completion in the queues: counters tell
+  bool multi_recv = false;  // messages arrive in buffers with FI_MULTI_RECV
 };
 
 struct FidCloser {
@@ -104,8 +114,14 @@ class FabricNode {
   fid_cq *cq() const { return cq_.get(); }
   fid_cq *rx_cq() const { return rx_cq_.get(); }
   fid_av *av() const { return av_.get(); }
+  // With FabricOptions::counters.
+  fid_cntr *sent() const { return sent_.get(); }
+  fid_cntr *arrived() const { return arrived_.get(); }
+  // With FabricOptions::wait_fd: sleeps until a queue has something, or for a tenth of a second.
+  void Sleep();
 
  private:
+  uint64_t OpFlags() const;
   Info Hints() const;
   void OpenFabric(fi_info *info);  // Takes `info`.
   uint32_t WaitEvent(const char *what, fi_eq_cm_entry *entry);
@@ -120,6 +136,9 @@ class FabricNode {
   Fid<fid_av> av_;
   Fid<fid_cq> cq_;
   Fid<fid_cq> rx_cq_;
+  Fid<fid_cntr> sent_, arrived_;
+  std::vector<fid_t> waited_;  // the queues
+  std::vector<pollfd> descriptors_;
 };
 
 }  // namespace weft::bench

@@ -36,6 +36,23 @@ void FabricTransport::Use(Fid<fid_ep> ep) {
   cq_ = node_.cq();
   rx_cq_ = node_.rx_cq();
   tagged_ = node_.options().tagged;
+  sleeps_ = node_.options().wait_fd;
+  counts_ = node_.options().counters;
+  if (!node_.options().multi_recv) return;
+  const size_t least = 64 << 10;
+  Must("fi_setopt(FI_OPT_MIN_MULTI_RECV)",
+       fi_setopt(&ep_->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof least));
+  multi_.resize(2 * kMultiSize);
+}
+
+void FabricTransport::PostMulti(char *buffer) {
+  const iovec iov = {buffer, kMultiSize};
+  fi_msg message = {};
+  message.msg_iov = &iov;
+  message.iov_count = 1;
+  message.addr = peer_;
+  message.context = &multi_context_[buffer != multi_.data()];
+  Retry("fi_recvmsg", [&] { return fi_recvmsg(ep_, &message, FI_MULTI_RECV | FI_COMPLETION); });
 }
 
 void FabricTransport::AddPeer(const std::string &address) {
@@ -57,6 +74,16 @@ void FabricTransport::Begin(Arena &arena, const Spec &spec) {
   remote_writes_ = 0;
   check_ = spec.check;
   inject_ = spec.inject;
+  if (counts_ && (IsWrite(spec.test) || IsRead(spec.test))) Fail("--counters is for messages");
+  if (!multi_.empty()) {
+    if (spec.check) Fail("--check goes without --multi-recv");
+    if (spec.size > kMultiSize / 64) Fail("--multi-recv is for messages of at most 64 KiB");
+    if (!multi_posted_) {
+      PostMulti(multi_.data());
+      PostMulti(multi_.data() + kMultiSize);
+    }
+    multi_posted_ = true;
+  }
   inject_limit_ = node_.info()->tx_attr->inject_size;
   const uint64_t mr_mode = static_cast<uint64_t>(node_.info()->domain_attr->mr_mode);
   const bool local = (mr_mode & FI_MR_LOCAL) != 0;
@@ -106,6 +133,8 @@ void FabricTransport::Retry(const char *call, Post post) {
 void FabricTransport::PostReceive(Slot &slot, size_t size) {
   slot.busy = true;
   slot.expected = static_cast<uint32_t>(size);
+  if (!multi_.empty()) return;
+  if (counts_) receiving_.push_back(&slot);
   if (tagged_) {
     Retry("fi_trecv",
           [&] { return fi_trecv(ep_, slot.data, size, slot.desc, peer_, kTag, 0, slot.context); });
@@ -115,7 +144,9 @@ void FabricTransport::PostReceive(Slot &slot, size_t size) {
 }
 
 void FabricTransport::Send(Slot &slot, size_t size, bool more) {
-  if (inject_ && size <= inject_limit_) {
+  const bool injects = inject_ && size <= inject_limit_;
+  if (counts_) sending_.push_back(injects ? nullptr : &slot);
+  if (injects) {
     if (tagged_) {
       Retry("fi_tinject", [&] { return fi_tinject(ep_, slot.data, size, peer_, kTag); });
     } else {
@@ -127,6 +158,7 @@ void FabricTransport::Send(Slot &slot, size_t size, bool more) {
   if (more) {
     const iovec iov = {slot.data, size};
     void *desc = slot.desc;
+    const uint64_t flags = node_.options().level | (counts_ ? 0 : FI_COMPLETION);
     if (tagged_) {
       fi_msg_tagged message = {};
       message.msg_iov = &iov;
@@ -135,7 +167,7 @@ void FabricTransport::Send(Slot &slot, size_t size, bool more) {
       message.addr = peer_;
       message.tag = kTag;
       message.context = slot.context;
-      Retry("fi_tsendmsg", [&] { return fi_tsendmsg(ep_, &message, FI_MORE | FI_COMPLETION); });
+      Retry("fi_tsendmsg", [&] { return fi_tsendmsg(ep_, &message, FI_MORE | flags); });
     } else {
       fi_msg message = {};
       message.msg_iov = &iov;
@@ -143,7 +175,7 @@ void FabricTransport::Send(Slot &slot, size_t size, bool more) {
       message.iov_count = 1;
       message.addr = peer_;
       message.context = slot.context;
-      Retry("fi_sendmsg", [&] { return fi_sendmsg(ep_, &message, FI_MORE | FI_COMPLETION); });
+      Retry("fi_sendmsg", [&] { return fi_sendmsg(ep_, &message, FI_MORE | flags); });
     }
   } else if (tagged_) {
     Retry("fi_tsend",
@@ -207,6 +239,13 @@ int FabricTransport::Reap(fid_cq *cq) {
       }
       continue;
     }
+    const auto *const context = static_cast<const fi_context2 *>(entry.op_context);
+    if (context == &multi_context_[0] || context == &multi_context_[1]) {
+      received_ += (entry.flags & FI_RECV) != 0;
+      if ((entry.flags & FI_MULTI_RECV) != 0)
+        PostMulti(multi_.data() + (context - multi_context_) * kMultiSize);
+      continue;
+    }
     Slot *slot = static_cast<Slot *>(entry.op_context);
     slot->busy = false;
     if (slot->receive) {
@@ -216,6 +255,20 @@ int FabricTransport::Reap(fid_cq *cq) {
              slot->expected);
       }
     }
+  }
+  return static_cast<int>(n);
+}
+
+int FabricTransport::Count() {
+  const uint64_t sent = fi_cntr_read(node_.sent()), arrived = fi_cntr_read(node_.arrived());
+  const uint64_t n = sent - sent_count_ + arrived - arrived_count_;
+  for (; sent_count_ != sent; ++sent_count_) {
+    if (sending_.front() != nullptr) sending_.front()->busy = false;
+    sending_.pop_front();
+  }
+  for (; arrived_count_ != arrived; ++arrived_count_, ++received_) {
+    receiving_.front()->busy = false;
+    receiving_.pop_front();
   }
   return static_cast<int>(n);
 }

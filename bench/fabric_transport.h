@@ -20,7 +20,9 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
+#include <deque>
 #include <string>
+#include <vector>
 
 #include "bench.h"
 #include "fabric_node.h"
@@ -64,8 +66,14 @@ class FabricTransport {
   void Read(Slot &slot, size_t size, const Slot &source, const Arena &arena);
   void ExpectRemoteWrites(uint64_t count);
   int Progress() {
+    const int n = Poll();
+    if (n == 0 && sleeps_) node_.Sleep();
+    return n;
+  }
+  int Poll() {
     int n = Reap(cq_);
     if (rx_cq_ != nullptr) n += Reap(rx_cq_);
+    if (counts_) n += Count();
     return n;
   }
   void SlowCheck() {
@@ -79,6 +87,8 @@ class FabricTransport {
   static constexpr uint64_t kTag = 0x77656674;
 
   int Reap(fid_cq *cq);
+  int Count();
+  void PostMulti(char *buffer);
   [[noreturn]] void CompletionError(fid_cq *cq, ssize_t rc);
   void Use(Fid<fid_ep> ep);
   // Calls `post`, with progress between, until it does not return -FI_EAGAIN.
@@ -106,6 +116,16 @@ class FabricTransport {
   uint64_t next_key_ = 1;
   uint64_t received_ = 0;
   uint64_t remote_writes_ = 0;
+  bool sleeps_ = false;
+  // Operations end in the order in which they were posted, so a counter says which.
+  bool counts_ = false;
+  std::deque<Slot *> sending_, receiving_;  // null: injected
+  uint64_t sent_count_ = 0, arrived_count_ = 0;
+  // With FI_MULTI_RECV: two buffers, one after the other.
+  static constexpr size_t kMultiSize = 4u << 20;
+  std::vector<char> multi_;
+  fi_context2 multi_context_[2];
+  bool multi_posted_ = false;
 };
 
 }  // namespace weft::bench
