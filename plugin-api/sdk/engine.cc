@@ -165,7 +165,8 @@ void Engine::note_progress() {
 
 bool Engine::flush_later(Handler &handler) {
   if (handler.dirty_ || handler.later_) return true;
-  if (!spinning() || !lock_.needed()) return false;
+  if (!spinning()) return false;
+  lock_.need();
   if (!delays_.joinable() && start_quiet_thread(delays_, [this] { watch_delays(); }) != 0)
     return false;
   later_.push_back(&handler);
@@ -393,6 +394,7 @@ void Engine::arm_relay() {
 
 void Engine::progress() {
   ++rounds_;
+  ++passes_;
   note_progress();
   if (!later_.empty()) end_delay();
   flush();

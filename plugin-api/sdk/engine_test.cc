@@ -488,7 +488,7 @@ TEST(EngineFlush, OutputThatMayWaitLeavesByItselfWithoutARound) {
   e.drop(0);
 }
 
-// A thread that blocks, or nothing but the promise of the application that its calls come one by one.
+// A thread blocks, or may.
 TEST(EngineFlush, NothingWaitsWhereNoRoundIsSure) {
   EngineOf e(1);
   Guard guard(e.engine.lock());
@@ -496,8 +496,22 @@ TEST(EngineFlush, NothingWaitsWhereNoRoundIsSure) {
   e.engine.wait_fd();
   EXPECT_EQ(e[0].flushes(), 1);
   EXPECT_FALSE(e.engine.flush_later(e[0]));
-  Engine free(false);
-  EXPECT_FALSE(free.flush_later(e[0]));
+}
+
+// An engine that had no lock, because its application serializes its calls, has one from then on.
+TEST(EngineFlush, OutputThatMayWaitNeedsTheLock) {
+  Event event;
+  Engine engine(false);
+  {
+    Guard guard(engine.lock());
+    EXPECT_TRUE(engine.flush_later(event));
+    EXPECT_TRUE(engine.lock().needed());
+  }
+  EXPECT_TRUE(eventually([&] { return event.flushes() == 1; }));
+  Guard guard(engine.lock());
+  EXPECT_TRUE(engine.flush_later(event));
+  engine.progress();
+  EXPECT_EQ(event.flushes(), 2);
 }
 
 TEST(EngineFlush, ARemovedHandlerIsNotFlushed) {

@@ -115,6 +115,7 @@ class Stream {
       held_.push(op);
       return;
     }
+    if (ack_pass_ != kNoPass) note_reply();
     burst_bytes_ += length;
     submit(op);
     if (late && engine_.flush_later(upper())) return;
@@ -182,11 +183,12 @@ class Stream {
   // ---- answers ----
 
   bool owes_too_much() const { return owed_ >= kMaxControlItems; }
-  void queue_control(Operation &op) {
+  // `late`: it may wait for what the application sends next.
+  void queue_control(Operation &op, bool late = false) {
     if (mute_) return upper().control_ops().give(&op);
     ++owed_;
     writer_.push_control(op);
-    engine_.mark_dirty(upper());
+    if (!late || !engine_.flush_later(upper())) engine_.mark_dirty(upper());
   }
   void queue_ack(uint8_t op_data = kOpDataAck) {
     if (broken_ != 0) return;
@@ -199,7 +201,19 @@ class Stream {
     header.op_data = op_data;
     op->kind = Operation::kAck;
     op->set_header(header, order_);
-    queue_control(*op);
+    // A pass without a reply to its acknowledgements: none is expected for now.
+    if (ack_pass_ != kNoPass && ack_pass_ != engine_.passes()) replies_ = 0;
+    ack_pass_ = engine_.passes();
+    queue_control(*op, replies_ == kRepliesExpected);
+  }
+  // The application sends. Does it reply to what was acknowledged in the last pass?
+  void note_reply() {
+    if (ack_pass_ != engine_.passes()) {
+      replies_ = 0;
+    } else if (replies_ < kRepliesExpected) {
+      ++replies_;
+    }
+    ack_pass_ = kNoPass;
   }
   Verdict take_ack(const FrameHeader &header) {
     if (header.is_refusal() && !refuses_) return refuse(kNotAgreed);
@@ -358,6 +372,12 @@ class Stream {
   // Why the stream ends when the reader returns: FI_EIO, a device or medium has failed where a peer
   // has written; FI_ENOMEM, an acknowledgement could not be made. 0: it goes on.
   int broken_ = 0;
+  static constexpr uint64_t kNoPass = ~UINT64_C(0);
+  // After so many replies in a row an acknowledgement waits for the next one.
+  static constexpr uint8_t kRepliesExpected = 2;
+  uint8_t replies_ = 0;
+  uint64_t ack_pass_ =
+      kNoPass;  // of the engine: the last acknowledgement that no reply has followed
   uint64_t burst_round_ = ~UINT64_C(0);  // engine round of the last send that went out at once
   uint64_t burst_bytes_ = 0;
   uint32_t burst_items_ = 0;

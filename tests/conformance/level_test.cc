@@ -53,5 +53,34 @@ TEST_P(MsgLevels, HoldForEveryOperation) {
   test.run();
 }
 
+// The target replies to some messages at once, and calls nothing more after the last one. See
+// RdmDelivery.
+TEST(MsgDelivery, IsToldThoughTheTargetMakesNoMoreCalls) {
+  for (const uint64_t level : {FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE}) {
+    covers(fi_tostr(&level, FI_TYPE_OP_FLAGS));
+    Options options;
+    options.tx_op_flags = level;
+    if (!options_info(options)) continue;
+    SCOPED_TRACE(fi_tostr(&level, FI_TYPE_OP_FLAGS));
+    std::vector<uint8_t> out = pattern(300, 1), in(300);
+    Pair pair(options);
+    Sides sides(pair);
+    const auto send = [&](Side &from, Side &to) {
+      must(fi_recv(to.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, nullptr));
+      sides.post([&] { return fi_send(from.ep, out.data(), out.size(), nullptr, 0, nullptr); });
+      sides.sleeps = &to == &pair.b;  // until it has read the completion, and not from then on
+      EXPECT_EQ(sides.wait(to.rx_cq).err, 0);
+    };
+    for (int replies = 0; replies < 6; ++replies) {
+      send(pair.a, pair.b);
+      send(pair.b, pair.a);
+      EXPECT_EQ(sides.wait(pair.a.tx_cq).err, 0);
+      EXPECT_EQ(sides.wait(pair.b.tx_cq).err, 0);
+    }
+    send(pair.a, pair.b);
+    EXPECT_EQ(sides.wait(pair.a.tx_cq).err, 0);
+  }
+}
+
 }  // namespace
 }  // namespace weft::conformance

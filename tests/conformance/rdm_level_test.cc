@@ -47,7 +47,7 @@ TEST_P(RdmLevels, HoldForEveryOperation) {
 // The target replies to some messages at once. Of the last one it reads the completion, and calls nothing
 // more: the initiator is told all the same, though it may expect another reply.
 TEST(RdmDelivery, IsToldThoughTheTargetMakesNoMoreCalls) {
-  for (const uint64_t level : {FI_DELIVERY_COMPLETE, FI_MATCH_COMPLETE}) {
+  for (const uint64_t level : {FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_MATCH_COMPLETE}) {
     covers(fi_tostr(&level, FI_TYPE_OP_FLAGS));
     Options options;
     options.tx_op_flags = level;

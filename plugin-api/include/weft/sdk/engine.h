@@ -144,8 +144,9 @@ class Engine {
     if (threaded_ && &handler != turn_) kick();
   }
   // on_flush comes with the next progress(), not in the rest of this one; or from a thread, if there is
-  // none for kDelayNs. Until then the handler may have more to send, which leaves with it. False: nobody
-  // is sure to call progress() soon, or there is no lock or no thread, so it should flush now.
+  // none for kDelayNs. Until then the handler may have more to send, which leaves with it. From the first
+  // such call on the lock is needed. False: nobody is sure to call progress() soon, or there is no
+  // thread, so it should flush now.
   bool flush_later(Handler &handler);
   static constexpr uint64_t kDelayNs = 5'000'000;
   void set_deadline(Handler &handler, uint64_t at_ns);  // 0: none
@@ -164,6 +165,9 @@ class Engine {
 
   // Counts progress: two calls with the same result have no progress in between.
   uint64_t rounds() const { return rounds_; }
+  // Counts the calls of progress() alone: an application that has sent since the last one has done so
+  // before it read a queue again.
+  uint64_t passes() const { return passes_; }
   // No thread ever blocked here, and the engine has none of its own: all readers spin, so output
   // may wait for the next progress().
   bool spinning() const { return !waited_ && !threaded_.load(std::memory_order_relaxed); }
@@ -288,7 +292,7 @@ class Engine {
   bool input_ = false;
   unsigned yield_after_ = kReadsOfATurn;
   std::atomic<unsigned> empty_reads_{0};
-  uint64_t rounds_ = 0;
+  uint64_t rounds_ = 0, passes_ = 0;
   Patience patience_;
   Interruptions interruptions_;
   bool waited_ = false;

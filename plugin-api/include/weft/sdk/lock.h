@@ -13,7 +13,7 @@
 //      int value = 0;
 //    };
 //
-// Not recursive. Whether it is needed is decided once, before a second thread can see it. A lock can
+// Not recursive. Whether it is needed is decided before a second thread can see it. A lock can
 // count how often a thread had to wait for it (count_waits); that costs nothing while none waits.
 #ifndef WEFT_SDK_LOCK_H
 #define WEFT_SDK_LOCK_H
@@ -73,6 +73,12 @@ class Lock {
  public:
   explicit Lock(bool needed = true) : needed_(needed) {}
   bool needed() const { return needed_; }
+  // From now on it is. With the lock held, by the one thread that calls; before another one exists.
+  void need() {
+    if (needed_) return;
+    mutex_.lock();  // the caller is about to unlock it
+    needed_ = true;
+  }
   // Before a second thread can see it.
   void count_waits(Counter &counter) { waits_ = &counter; }
   void lock() {
@@ -101,7 +107,7 @@ class Lock {
   }
 
   InlineMutex mutex_;
-  const bool needed_;
+  bool needed_;
   Counter *waits_ = nullptr;
 };
 
