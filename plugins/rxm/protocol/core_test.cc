@@ -194,15 +194,29 @@ TEST(Core, AMessageThatWaitsForItsMatchOutlivesItsSender) {
 }
 
 // A message that the sender writes ends with the last write, so the carrier has to tell if that is
-// lost, whatever the peer was to tell.
+// lost. It ends with the peer's word if it waits for that, and the peer gives it.
 TEST(Core, TheLastWriteOfAMessageIsMarked) {
-  for (const auto kind : {Node::kPlain, Node::kUntilDelivered, Node::kUntilMatched}) {
-    Play run(1, {.write = true});
+  for (const bool stock : {false, true})
+    for (const auto kind : {Node::kPlain, Node::kUntilDelivered, Node::kUntilMatched}) {
+      SCOPED_TRACE(testing::Message() << "kind " << kind << ", stock " << stock);
+      Play run(1, {.write = true, .stock = stock});
+      run.nodes[1]->post(5000, true);
+      run.nodes[0]->send(1, 5000, true, kind);
+      run.settle();
+      EXPECT_EQ(run.sent.back().ended, 1);
+      EXPECT_EQ(run.world.marked_writes, stock || kind == Node::kPlain ? 1u : 0u);
+    }
+}
+
+TEST_P(Seeds, AMessageThatIsWrittenHasArrivedWhenItIsDelivered) {
+  for (const auto kind : {Node::kUntilDelivered, Node::kUntilMatched}) {
+    Play run(unsigned(GetParam()), {.write = true});
     run.nodes[1]->post(5000, true);
     run.nodes[0]->send(1, 5000, true, kind);
-    run.settle();
+    run.turn();
+    while (run.sent.back().ended == 0 && run.world.step()) run.turn();
     EXPECT_EQ(run.sent.back().ended, 1);
-    EXPECT_EQ(run.world.marked_writes, 1u);
+    EXPECT_EQ(run.sent.back().arrived, 1);
   }
 }
 

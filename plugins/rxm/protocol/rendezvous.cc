@@ -110,9 +110,10 @@ void Core::take_target(Connection &c, const Packet &p) {
   writes_.push_back(op);
 }
 
-// Writes the message to the memory that the receiver named, then sends kWriteDone. -FI_EAGAIN: call
-// again later.
+// Writes the message to the memory that the receiver named, then sends kWriteDone, which the receiver
+// answers where the operation waits for that. -FI_EAGAIN: call again later.
 ssize_t Core::continue_write(Connection &c, TxOp &op) {
+  const bool waits = op.until != Tell::kNothing && c.level_ >= kLevelOfTelling;
   while (op.written < op.target) {
     const RmaVector &vector = op.vectors[op.next_vector];
     const uint64_t n = std::min<uint64_t>(vector.length, op.target - op.written);
@@ -121,7 +122,7 @@ ssize_t Core::continue_write(Connection &c, TxOp &op) {
       void *desc[sdk::kIovLimit];
       const size_t count = slice(op.iov, desc_of(op), op.count, op.written, n, iov, desc);
       const RmaVector to{vector.address, n, vector.key};
-      const uint64_t mark = op.written + n == op.target ? op.mark() : 0;
+      const uint64_t mark = op.written + n == op.target && !waits ? op.mark() : 0;
       ++op.tokens;
       const ssize_t rc =
           carrier_.write(*c.link_, iov, desc, count, &to, 1, 0, FI_COMPLETION | mark, &op);
@@ -136,8 +137,11 @@ ssize_t Core::continue_write(Connection &c, TxOp &op) {
     ++op.next_vector;
   }
   const uint64_t id = id_of(op);
-  end(op, 0);
-  answer(c, PacketType::kWriteDone, id);
+  if (!waits) end(op, 0);
+  if (Control *const control = new_control(c, PacketType::kWriteDone, id)) {
+    if (waits) control->header.flags = kFlagTellDelivered;
+    queue_control(c, *control);
+  }
   return 0;
 }
 
@@ -307,7 +311,9 @@ void Core::take_write_done(Connection &c, const Packet &p) {
     // Only a message for which we named a target: others are still being read into.
     if (m->id != p.message || (m->exposed == 0 && !m->failed)) continue;
     if (m->failed) m->received = 0;
-    return finish(*m, m->failed ? m->err : 0);
+    finish(*m, m->failed ? m->err : 0);
+    if (asked_of(c, p) != Tell::kNothing) tell(&c, p.message);
+    return;
   }
   fail_peer(c, "the end of a write that we did not request");
 }

@@ -21,6 +21,11 @@ bool is_atomic(uint8_t op) {
   return op >= uint8_t(PacketOp::kAtomic) && op <= uint8_t(PacketOp::kCompare);
 }
 
+Tell told_by(uint32_t flags) {
+  if (flags & kFlagTellMatched) return Tell::kMatched;
+  return flags & kFlagTellDelivered ? Tell::kDelivered : Tell::kNothing;
+}
+
 Reject read_vectors(std::span<const uint8_t> data, Packet &packet) {
   if (data.size() < kVectorListSize) return Reject::kLength;
   const uint8_t count = data[kMaxVectors * sizeof(RmaVector)];
@@ -120,9 +125,10 @@ Reject read(std::span<const uint8_t> bytes, Packet &packet) {
       packet.has_data = (h.flags & kFlagRemoteData) != 0;
       if (packet.has_data) packet.data = h.data;
       if (packet.op == PacketOp::kTagged) packet.tag = h.tag;
-      packet.tell = h.flags & kFlagTellMatched     ? Tell::kMatched
-                    : h.flags & kFlagTellDelivered ? Tell::kDelivered
-                                                   : Tell::kNothing;
+      packet.tell = told_by(h.flags);
+      break;
+    case PacketType::kWriteDone:
+      packet.tell = told_by(h.flags);
       break;
     default:
       break;

@@ -145,7 +145,7 @@ struct Packet {
   PacketOp op;
   SegmentKind segment;
   Parting parting;
-  Tell tell;  // kEager, kSegment; of a stock peer it means nothing
+  Tell tell;  // kEager, kSegment, kWriteDone; of a stock peer it means nothing
   bool has_data;
   uint8_t count;                // vectors
   uint8_t datatype, operation;  // of atomics, within the codes of the ABI
