@@ -78,6 +78,10 @@ int Endpoint::control(int command, void *arg) {
 
 Operation *Endpoint::take_operation(uint64_t flags, ssize_t &rc) {
   rc = -FI_EAGAIN;
+  if (output_lost()) {  // until what the peer has sent is read; then the endpoint is not connected
+    if (stalled()) rc = -FI_ECONNRESET;
+    return nullptr;
+  }
   if (state_ == State::kConnected) {
     Operation *op = tx_.is_full() ? nullptr : tx_ops_.take();
     if (op != nullptr) return op;

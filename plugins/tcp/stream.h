@@ -87,6 +87,7 @@ class Stream {
   ByteOrder order() const { return order_; }
   bool output_empty() const { return writer_.empty(); }
   bool stalled() const { return reader_.stalled(); }
+  bool output_lost() const { return is_lost_; }
 
   // For the reader: bytes of a payload into their place, which may be memory of a device.
   void put(void *to, const void *from, size_t length) {
@@ -179,6 +180,9 @@ class Stream {
   }
   // Fails every operation of the stream, in the order of posting, and releases its regions.
   void fail_operations(int error);
+  // The peer takes nothing any more. What it has sent before is read all the same: a peer that closes
+  // while our answers are under way resets the connection, and its messages are in the socket.
+  void lose_output(int error);
 
   // ---- answers ----
 
@@ -217,11 +221,13 @@ class Stream {
   }
   Verdict take_ack(const FrameHeader &header) {
     if (header.is_refusal() && !refuses_) return refuse(kNotAgreed);
+    if (is_lost_) return Verdict::kAccept;
     if (header.op_data == kOpDataWriteRefused)
       return told_writes_ == 0 ? refuse("refuses a write that was not sent") : Verdict::kAccept;
     return acks_.empty() ? refuse("acknowledges what was not sent") : Verdict::kAccept;
   }
   void end_ack(const FrameHeader &header) {
+    if (is_lost_) return;
     if (header.op_data == kOpDataWriteRefused) {
       --told_writes_;
       return upper().lost(FI_WRITE | FI_RMA, FI_EACCES);
@@ -233,6 +239,10 @@ class Stream {
     if (!held_.empty()) release_held();
   }
   Verdict take_response(const FrameHeader &header, Target &target) {
+    if (is_lost_) {
+      target.fit({}, header.payload_size);
+      return Verdict::kAccept;
+    }
     if (reads_.empty()) return refuse("answers a read that was not asked for");
     if (header.is_refusal()) return refuses_ ? Verdict::kAccept : refuse(kNotAgreed);
     if (reads_.first->length != header.payload_size)
@@ -241,6 +251,7 @@ class Stream {
     return Verdict::kAccept;
   }
   void end_response(const FrameHeader &header) {
+    if (is_lost_) return;
     const int error = header.is_refusal() ? FI_EACCES : take_landing_error();
     Operation &op = *reads_.pop();
     if (last_access_ == &op) last_access_ = nullptr;
@@ -327,6 +338,7 @@ class Stream {
   const Upper &upper() const { return static_cast<const Upper &>(*this); }
 
   void on_sent(Operation &op);
+  void fail_output(int error);
   bool receive_in_order(size_t room);
   bool reads_directly() const;
   // Copies for devices and from them may be under way within receive() and between calls of
@@ -367,6 +379,7 @@ class Stream {
   bool lands_on_device_ = false;      // as the last payload did
   bool refused_ = false;              // the current write
   bool mute_ = false;                 // our half of the connection is closed
+  bool is_lost_ = false;              // the peer takes nothing any more
   Operation *last_access_ = nullptr;  // that was sent to a peer which cannot refuse, and waits
   uint64_t told_writes_ = 0;  // writes that completed when they were sent, less those refused
   // Why the stream ends when the reader returns: FI_EIO, a device or medium has failed where a peer
@@ -433,8 +446,9 @@ void Stream<Upper>::flush_output() {
     if (sent < 0) {
       const int error = errno;
       if (error == EINTR) continue;
+      if (error == EPIPE || error == ECONNRESET) return lose_output(FI_ECONNRESET);
       if (error != EAGAIN && error != EWOULDBLOCK && error != ENOBUFS) {
-        upper().failed(error == EPIPE ? FI_ECONNRESET : error, "send to");
+        upper().failed(error, "send to");
         return;
       }
       writer_.on_sent(0, [](SendItem &) {});
@@ -499,7 +513,24 @@ void Stream<Upper>::on_sent(Operation &op) {
 }
 
 template <class Upper>
+void Stream<Upper>::lose_output(int error) {
+  mute_ = is_lost_ = true;
+  want_out_ = false;
+  fail_output(error);
+  if (!upper().open()) return;
+  upper().watch();
+  engine_.rearm(upper());
+}
+
+template <class Upper>
 void Stream<Upper>::fail_operations(int error) {
+  fail_output(error);
+  unpin_incoming();
+  stash_ = {};
+}
+
+template <class Upper>
+void Stream<Upper>::fail_output(int error) {
   forget_staged();
   // Operations that were sent come first: they were posted first.
   while (!acks_.empty()) fail_sent(*acks_.pop(), error);
@@ -518,8 +549,6 @@ void Stream<Upper>::fail_operations(int error) {
     if (op->waits()) ++awaiting_;
     upper().complete(*op, error);
   }
-  unpin_incoming();
-  stash_ = {};
 }
 
 // ---- input ----

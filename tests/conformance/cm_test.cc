@@ -520,6 +520,31 @@ TEST(Cm, InjectedDataIsDeliveredThoughTheEndpointCloses) {
   EXPECT_EQ(memcmp(in, out, sizeof in), 0);
 }
 
+// Each is acknowledged, to an endpoint that is gone.
+TEST(Cm, ManyInjectedMessagesAreDeliveredThoughTheEndpointCloses) {
+  if (is_of_a_device(FI_EP_MSG)) GTEST_SKIP() << "a device drops what has no receive yet";
+  Options options;
+  options.tx_op_flags = FI_DELIVERY_COMPLETE;
+  if (!options_info(options)) GTEST_SKIP() << "fi_getinfo does not offer this level";
+  fid_cntr *sent = nullptr;
+  Pair pair(options, options, [&](Side &side) {
+    if (sent == nullptr) sent = side.count(FI_SEND);
+  });
+  size_t count = 0;
+  char in[60], out[60] = {};
+  for (; count < 300; ++count) {
+    const ssize_t rc = fi_inject(pair.a.ep, out, sizeof out, 0);
+    if (rc == -FI_EAGAIN) break;  // as many wait for their acknowledgements as may
+    must(rc);
+  }
+  EXPECT_GT(count, 10u);
+  pair.a.ep.reset();
+  for (size_t i = 0; i < count; ++i) {
+    must(fi_recv(pair.b.ep, in, sizeof in, nullptr, 0, in));
+    ASSERT_EQ(pair.wait(pair.b.rx_cq).err, 0) << i << " of " << count;
+  }
+}
+
 // With these flags a message that finds no receive does not complete. A device needs none.
 uint64_t waits_for_the_receive() {
   return is_of_a_device(FI_EP_MSG) ? 0 : FI_DELIVERY_COMPLETE;

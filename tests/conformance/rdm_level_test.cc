@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Completion levels (fi_cq.3, fi_cntr.3): every operation, while the target sleeps.
 #include <array>
+#include <thread>
 
 #include "tests/conformance/levels.h"
 #include "tests/conformance/rdm_harness.h"
@@ -75,6 +76,33 @@ TEST(RdmDelivery, IsToldThoughTheTargetMakesNoMoreCalls) {
     send(0, 1);
     EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
   }
+}
+
+// What tells the sender comes when it is gone.
+TEST(RdmDelivery, InjectedMessagesArriveThoughTheirSenderCloses) {
+  Options options;
+  options.tx_op_flags = FI_DELIVERY_COMPLETE;
+  if (!find_info(options)) GTEST_SKIP() << "fi_getinfo does not offer this level";
+  fid_cntr *sent = nullptr;
+  Net net(2, options, [&](Node &node) {
+    if (sent == nullptr) sent = node.count(FI_SEND);
+  });
+  net.exchange(0, 1);
+  std::vector<uint8_t> out = pattern(40, 1), in(40);
+  size_t count = 0;
+  for (; count < 300; ++count) {
+    const ssize_t rc = fi_tinject(net[0].ep, out.data(), out.size(), net.at(0, 1), count);
+    if (rc == -FI_EAGAIN) break;
+    must(rc);
+  }
+  EXPECT_GT(count, 10u);
+  net.set_asleep(0, true);
+  std::thread closes([&] { net[0].ep.reset(); });
+  for (size_t i = 0; i < count; ++i) {
+    must(fi_trecv(net[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, i, 0, nullptr));
+    EXPECT_EQ(net.wait(net[1].rx_cq).err, 0) << i << " of " << count;
+  }
+  closes.join();
 }
 
 }  // namespace

@@ -43,6 +43,17 @@ void Core::shut_down(int err) {
   }
 }
 
+bool Core::has_queued() const {
+  for (const Connection *c : slots_) {
+    if (c == nullptr) continue;
+    if (c->first_ != nullptr || c->control_ != nullptr) return true;
+    // The application cannot wait for what it has injected.
+    for (const TxOp *op = c->in_flight_.first; op != nullptr; op = op->following)
+      if (op->until != Tell::kNothing && !op->report) return true;
+  }
+  return false;
+}
+
 void Core::abandon() {
   down_ = true;
   for (Connection *c : slots_) {

@@ -203,11 +203,9 @@ class Core {
   // The carrier is about to close by itself: nothing comes back from it any more.
   void abandon();
   // Whether operations or answers wait for a connection or for room at the carrier.
-  bool has_queued() const {
-    for (const Connection *c : slots_)
-      if (c != nullptr && (c->first_ != nullptr || c->control_ != nullptr)) return true;
-    return false;
-  }
+  // Whether something has to leave before the endpoint may close, or the peer has yet to tell of it:
+  // what it tells an endpoint that is gone would reset the connection, with messages in it.
+  bool has_queued() const;
   size_t in_flight() const { return ops_.in_use(); }
   size_t connections() const { return connected_; }
   size_t strangers() const { return strangers_; }
