@@ -208,9 +208,10 @@ int EndpointCore::bind_cntr(Cntr *outer, Cntr *cntr, uint64_t flags) {
   return 0;
 }
 
+// May come after fi_enable where the endpoint was not opened for one: from then on its operations
+// take places there, also those that are under way.
 int EndpointCore::bind_stx(struct fid *fid, uint64_t flags) {
   if (!SharedTransmit::is_mine(fid, FI_CLASS_STX_CTX, core_domain_.instance)) return -FI_EINVAL;
-  if (enabled_) return -FI_EOPBADSTATE;
   SharedTransmit *const stx = SharedTransmit::from(fid);
   if (&stx->domain() != &core_domain_) return -FI_EDOMAIN;
   if (tx_ == nullptr) return -FI_EINVAL;

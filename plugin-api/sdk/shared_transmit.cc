@@ -106,7 +106,9 @@ ssize_t SharedTransmit::tx_size_left() {
 int SharedTransmit::close() {
   {
     const Guard guard(domain_.engine->lock());
-    if (!endpoints_.empty()) return -FI_EBUSY;
+    if (std::ranges::any_of(endpoints_, &EndpointCore::needs_shared_transmit)) return -FI_EBUSY;
+    for (EndpointCore *endpoint : endpoints_) endpoint->drop_shared_transmit();
+    endpoints_.clear();
   }
   retire();
   domain_.children.fetch_sub(1);

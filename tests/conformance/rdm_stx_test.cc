@@ -145,6 +145,60 @@ TEST(RdmStx, TheSizeIsThatOfAllEndpointsTogether) {
   EXPECT_EQ(drive.wait(peer.rx_cq).tag, 2u);
 }
 
+// As Sandia OpenSHMEM does with the endpoint that its peers reach first.
+TEST(RdmStx, ItMayFollowAfterEnable) {
+  STX_NEEDED();
+  constexpr size_t kSize = 8, kBefore = 3;
+  fi_tx_attr attr = *stx_info()->tx_attr;
+  attr.size = kSize;
+  std::vector<uint8_t> out(64), in(64);
+  Node peer{Options()};
+  Sharing many(0, &attr);
+  many.info->tx_attr->size = kSize;
+  many.add();
+  many.info->ep_attr->tx_ctx_cnt = 1;
+  fid_ep *const late = many.make().ep;
+  must(fi_enable(late));
+  const fi_addr_t to = many.insert(peer.name());
+  SharingDriver drive(many, peer);
+  drive.peer_sleeps = true;
+  const auto send = [&](fid_ep *ep) {
+    return fi_tsend(ep, out.data(), out.size(), nullptr, to, 1, &out);
+  };
+  for (size_t i = 0; i < kBefore; ++i) must(int(send(late)));
+  ASSERT_EQ(fi_ep_bind(late, many.stx.fid(), 0), 0);
+  EXPECT_EQ(fi_ep_bind(late, many.stx.fid(), 0), -FI_EBUSY) << "it has one";
+  // What is under way has places, too.
+  size_t posted = kBefore;
+  for (size_t i = 0; i < 4 * kSize; ++i) {
+    const ssize_t rc = send(many.members[i % 2].ep);
+    if (rc == -FI_EAGAIN) continue;
+    ASSERT_EQ(rc, 0);
+    ++posted;
+  }
+  EXPECT_EQ(posted, kSize);
+  drive.peer_sleeps = false;
+  for (size_t i = 0; i < posted; ++i)
+    must(fi_trecv(peer.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
+  for (size_t i = 0; i < posted; ++i) EXPECT_EQ(drive.wait(peer.rx_cq).err, 0);
+  for (size_t i = 0; i < kBefore; ++i) EXPECT_EQ(drive.wait(many.members[1].tx_cq).context, &out);
+  // Each of them has room again.
+  const auto exchange = [&](fid_ep *ep) {
+    must(fi_trecv(peer.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
+    drive.post([&] { return send(ep); });
+    EXPECT_EQ(drive.wait(peer.rx_cq).tag, 1u);
+  };
+  exchange(many.members[0].ep);
+  exchange(late);
+  // The context ends before an endpoint that was not opened for it, but not before one that was.
+  EXPECT_EQ(fi_close(many.stx.fid()), -FI_EBUSY);
+  exchange(many.members[0].ep);
+  exchange(late);
+  many.members[0].ep.reset();
+  many.stx.reset();
+  exchange(late);
+}
+
 // An application that only injects does nothing else that makes progress.
 TEST(RdmStx, InjectingAloneMakesRoom) {
   STX_NEEDED();
@@ -215,7 +269,7 @@ TEST(RdmStx, WrongCallsSaySo) {
   EXPECT_EQ(fi_ep_bind(member.ep, many.stx.fid(), FI_TRANSMIT), -FI_EBADFLAGS);
   must(fi_ep_bind(member.ep, many.stx.fid(), 0));
   EXPECT_EQ(fi_ep_bind(member.ep, many.stx.fid(), 0), -FI_EBUSY) << "it has one";
-  EXPECT_EQ(fi_ep_bind(many.members[0].ep, many.stx.fid(), 0), -FI_EOPBADSTATE) << "it is enabled";
+  EXPECT_EQ(fi_ep_bind(many.members[0].ep, many.stx.fid(), 0), -FI_EBUSY) << "so has this one";
   // Less than the endpoint has.
   fi_tx_attr small = *many.info->tx_attr;
   small.caps = FI_MSG | FI_SEND;

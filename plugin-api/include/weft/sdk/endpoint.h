@@ -137,6 +137,10 @@ class EndpointCore {
   uint8_t context_place() const;
   bool only_transmits() const;
   size_t in_flight() { return count_in_flight_ != nullptr ? count_in_flight_(*this) : 0; }
+  // For SharedTransmit, with the lock held: whether the endpoint was opened for one, and the end of
+  // the one that it has.
+  bool needs_shared_transmit() const { return wants_shared_tx_; }
+  void drop_shared_transmit() { tx_->shared = nullptr; }
 
  protected:
   // `info` as the application passed it to fi_endpoint. The contexts are members of the derived
@@ -146,10 +150,10 @@ class EndpointCore {
                const EndpointLimits &limits, TxContext *tx, RxContext *rx, Lock *lock = nullptr);
   ~EndpointCore() = default;
 
-  // fi_ep_bind: 0 or -FI_E... Queues and counters that fi_enable does not need may come after it,
-  // and tell of what completes from then on, as programs expect of stock libfabric; address vectors
-  // may not (-FI_EOPBADSTATE). Shared contexts differ: the derived class binds them, and hold()s
-  // them.
+  // fi_ep_bind: 0 or -FI_E... Queues, counters and shared transmit contexts that fi_enable does not
+  // need may come after it, as programs expect of stock libfabric; the former tell of what completes
+  // from then on. Address vectors may not (-FI_EOPBADSTATE). Shared receive contexts differ: the
+  // derived class binds them, and hold()s them.
   int bind_object(struct fid *fid, uint64_t flags);
   // A bound object cannot be closed before release().
   void hold(std::atomic<size_t> &users) {

@@ -15,8 +15,9 @@
 //    };
 //
 // Endpoints take it by EndpointCore::bind_object(). An endpoint that was bound to one counts its
-// operations in flight when it is asked (EndpointCore::count_in_flight). Not for contexts of scalable
-// endpoints: scalable.h.
+// operations in flight when it is asked (EndpointCore::count_in_flight). One that was not opened for
+// it (FI_SHARED_CONTEXT) may take it after fi_enable, and may outlive it. Not for contexts of
+// scalable endpoints: scalable.h.
 #ifndef WEFT_SDK_SHARED_TRANSMIT_H
 #define WEFT_SDK_SHARED_TRANSMIT_H
 
@@ -57,7 +58,8 @@ class SharedTransmit final : public Object<SharedTransmit, fid_stx> {
   ssize_t tx_size_left();
 
   // ---- fi_ops ----
-  int close();  // -FI_EBUSY while endpoints are bound
+  // -FI_EBUSY while endpoints are bound that were opened for it; others go on without it.
+  int close();
 
  private:
   SharedTransmit(DomainContext &domain, uint64_t caps, size_t size, size_t inject_size,
