@@ -3,6 +3,7 @@
 // are some again.
 #include <rdma/fi_trigger.h>
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -166,6 +167,55 @@ TEST(CxiEntries, FlowControlOfAnAddressThatChangesHands) {
     ASSERT_EQ(net.wait(to.rx_cq).context, &in);
   }
   while (sent < kMany && !HasFailure()) expect_sent(net.wait(from.tx_cq));
+}
+
+// What flow control holds back ends at once, and what has arrived does not.
+TEST(CxiEntries, FlowControlOfWhatIsCanceled) {
+  NIC_MATCHES();
+  if (!with_few_entries()) return;
+  Options options;
+  options.caps |= FI_RMA;
+  Net net(2, options);
+  Node &from = net[0], &to = net[1];
+  uint64_t window = 0, write = 0;
+  to.expose(&window, sizeof window, FI_REMOTE_WRITE, kMany);
+  net.set_asleep(1, true);
+  const fi_addr_t at = net.at(0, 1);
+  std::vector<uint64_t> out(kMany);
+  for (uint64_t &word : out) {
+    word = uint64_t(&word - out.data());
+    net.post([&] { return fi_send(from.ep, &word, sizeof word, nullptr, at, &word); });
+  }
+  // The NIC has refused some of them, and then it has been told how many.
+  std::set<void *> sent;
+  for (int i = 0; i < 2; ++i) {
+    net.post([&] { return fi_write(from.ep, &write, 8, nullptr, at, 0, kMany, &write); });
+    for (Completion done = net.wait(from.tx_cq); done.context != &write;
+         done = net.wait(from.tx_cq))
+      sent.insert(done.context);
+  }
+  ASSERT_LT(sent.size(), kMany - 3);
+  EXPECT_EQ(fi_cancel(&from.ep->fid, *sent.begin()), -FI_ENOENT) << "it has ended";
+  std::set<uint64_t> canceled = {kMany - 1, kMany - 3};
+  for (const uint64_t i : canceled) {
+    must(int(fi_cancel(&from.ep->fid, &out[i])));
+    const Completion done = net.wait(from.tx_cq);
+    EXPECT_EQ(done.err, FI_ECANCELED);
+    EXPECT_EQ(done.context, &out[i]);
+  }
+  net.set_asleep(1, false);
+  for (uint64_t i = 0; i < kMany; ++i) {
+    if (canceled.contains(i)) continue;
+    uint64_t in = 0;
+    net.post([&] { return fi_recv(to.ep, &in, sizeof in, nullptr, FI_ADDR_UNSPEC, &in); });
+    ASSERT_EQ(net.wait(to.rx_cq).context, &in);
+    EXPECT_EQ(in, i) << "in the order of the calls";
+  }
+  while (sent.size() < kMany - canceled.size() && !HasFailure()) {
+    const Completion done = net.wait(from.tx_cq);
+    EXPECT_EQ(done.err, 0) << fi_strerror(done.err);
+    EXPECT_TRUE(sent.insert(done.context).second) << "told twice";
+  }
 }
 
 // Both what the NIC starts by itself and what is called for are dropped, and come again.

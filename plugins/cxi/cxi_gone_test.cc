@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Peers that end, or are stopped, while something waits for what only they can do: read the rest of
 // a long message, or meet a message with its receive.
+#include <poll.h>
 #include <rdma/fi_trigger.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -174,6 +177,132 @@ TEST(CxiGone, WhatAPeerHasNotTakenEndsWithIt) {
   EXPECT_EQ(deferred.sent(), 0u);
   net.exchange(0, 1, kLong);
   net.exchange(1, 0, kLong);
+}
+
+// How a program waits for a completion: it reads, sleeps in a call, or polls the descriptor.
+enum class Wait { kRead, kSleep, kPoll };
+
+void wait_for_one(Net &net, Wait how) {
+  fid_cq *const cq = net[0].tx_cq;
+  if (how == Wait::kSleep) {
+    fi_cq_tagged_entry entry;
+    EXPECT_EQ(fi_cq_sread(cq, &entry, 1, nullptr, int(patience().count())), -FI_EAVAIL);
+  } else if (how == Wait::kPoll) {
+    pollfd descriptor{.fd = -1, .events = POLLIN};
+    must(fi_control(&cq->fid, FI_GETWAIT, &descriptor.fd));
+    fid *waits[] = {&cq->fid};
+    const Deadline deadline;
+    fi_cq_tagged_entry entry;
+    ssize_t rc = -FI_EAGAIN;
+    while (rc == -FI_EAGAIN && !deadline.passed()) {
+      if (fi_trywait(net[0].fabric, waits, 1) == 0) ::poll(&descriptor, 1, deadline.left_ms());
+      rc = fi_cq_read(cq, &entry, 1);
+    }
+    EXPECT_EQ(rc, -FI_EAVAIL);
+  }
+}
+
+// Programs try again: so does each operation of theirs, of any kind, and each is told.
+TEST(CxiGone, WhateverIsPostedAfterwardsFailsToo) {
+  if (!in_fresh_process()) return;
+  Child child(be_idle);
+  const std::string name = hear_text(child.socket());
+  Options options = with(FI_RMA | FI_ATOMIC);
+  options.tx_cq = Options::cq_attr(FI_CQ_FORMAT_TAGGED, FI_WAIT_FD);
+  Net net(2, options);
+  fi_addr_t gone = net[0].insert(name);
+  std::vector<uint8_t> out = pattern(kLong, 1), in(kLong);
+  const std::vector<uint8_t> brief = pattern(8, 2);
+  uint64_t word = 1, result = 0;
+  fid_ep *const ep = net[0].ep;
+  const std::vector<std::function<ssize_t(void *)>> kinds = {
+      [&](void *context) { return fi_send(ep, brief.data(), 8, nullptr, gone, context); },
+      [&](void *context) { return fi_tsend(ep, brief.data(), 8, nullptr, gone, 1, context); },
+      [&](void *context) { return fi_send(ep, out.data(), kLong, nullptr, gone, context); },
+      [&](void *context) { return fi_tsend(ep, out.data(), kLong, nullptr, gone, 1, context); },
+      [&](void *context) { return send_matched(net[0], brief, gone, context); },
+      [&](void *context) { return send_matched(net[0], out, gone, context); },
+      [&](void *context) { return fi_write(ep, &word, 8, nullptr, gone, 0, 1, context); },
+      [&](void *context) { return fi_write(ep, out.data(), kLong, nullptr, gone, 0, 1, context); },
+      [&](void *context) { return fi_read(ep, in.data(), kLong, nullptr, gone, 0, 1, context); },
+      [&](void *context) {
+        return fi_atomic(ep, &word, 1, nullptr, gone, 0, 1, FI_UINT64, FI_SUM, context);
+      },
+      [&](void *context) {
+        return fi_fetch_atomic(ep, &word, 1, nullptr, &result, nullptr, gone, 0, 1, FI_UINT64,
+                               FI_SUM, context);
+      }};
+  const auto fail_each = [&](Wait how) {
+    for (size_t kind = 0; kind < kinds.size(); ++kind) {
+      SCOPED_TRACE("wait " + std::to_string(int(how)) + ", kind " + std::to_string(kind));
+      char context = 0;
+      net.post([&] { return kinds[kind](&context); });
+      wait_for_one(net, how);
+      expect_gone(net, {&context});
+    }
+  };
+  send_last(net, gone);  // the peer lives
+  child.kill();
+  for (const Wait how : {Wait::kRead, Wait::kSleep, Wait::kPoll}) fail_each(how);
+  // Many at once, and such as report nothing but their failure.
+  std::vector<char> contexts(kinds.size());
+  std::set<void *> all;
+  for (size_t kind = 0; kind < kinds.size(); ++kind) {
+    all.insert(&contexts[kind]);
+    net.post([&] { return kinds[kind](&contexts[kind]); });
+  }
+  expect_gone(net, all);
+  net.post([&] { return fi_inject(ep, brief.data(), 8, gone); });
+  expect_gone(net, {ep->fid.context});
+  net.post([&] { return fi_inject_write(ep, &word, 8, gone, 0, 1); });
+  expect_gone(net, {ep->fid.context});
+  // An address that was removed and inserted again is still that of nobody.
+  must(fi_av_remove(net[0].av, &gone, 1, 0));
+  gone = net[0].insert(name);
+  fail_each(Wait::kSleep);
+  net.exchange(0, 1, kLong);
+  net.exchange(1, 0, kLong);
+}
+
+// A remote call: the answer has its receive first. Mercury cancels both, and takes no other error
+// for the end of what it has canceled.
+TEST(CxiGone, ACallMayBeTriedAgain) {
+  if (!in_fresh_process()) return;
+  Child child(be_idle);
+  const std::string name = hear_text(child.socket());
+  Options options = with(FI_RMA | FI_DIRECTED_RECV);
+  options.one_cq = true;
+  options.tx_cq = Options::cq_attr(FI_CQ_FORMAT_TAGGED, FI_WAIT_FD);
+  Net net(1, options);
+  const fi_addr_t gone = net[0].insert(name);
+  const std::vector<uint8_t> out = pattern(kLong, 1);
+  fid_ep *const ep = net[0].ep;
+  send_last(net, gone);
+  child.kill();
+  for (int call = 0; call < 8; ++call) {
+    SCOPED_TRACE(call);
+    const bool cancels_both = call >= 4;
+    uint64_t answer = 0, tag = uint64_t(10 + call);
+    const size_t size = call % 2 == 0 ? 100 : kLong;
+    must(fi_trecv(ep, &answer, sizeof answer, nullptr, gone, tag, 0, &answer));
+    net.post([&] { return fi_tsend(ep, out.data(), size, nullptr, gone, tag, &tag); });
+    std::map<void *, int> ends;
+    const auto take = [&] {
+      wait_for_one(net, Wait::kPoll);
+      const Completion done = net.wait(net[0].tx_cq);
+      ends[done.context] = done.err;
+    };
+    if (cancels_both) {
+      must(int(fi_cancel(&ep->fid, &tag)));
+    } else {
+      take();
+    }
+    must(int(fi_cancel(&ep->fid, &answer)));
+    while (ends.size() < 2 && !HasFailure()) take();
+    EXPECT_EQ(ends[&answer], FI_ECANCELED);
+    EXPECT_TRUE(cancels_both ? ends[&tag] == FI_ECANCELED : is_gone(ends[&tag])) << ends[&tag];
+    EXPECT_EQ(fi_cancel(&ep->fid, &tag), -FI_ENOENT) << "it has ended";
+  }
 }
 
 // fi_cxi.7: there are 256 of them.

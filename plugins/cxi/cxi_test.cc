@@ -746,6 +746,24 @@ TEST_F(CxiRnr, AMessageWaitsForItsReceive) {
   EXPECT_EQ(in, out);
 }
 
+TEST_F(CxiRnr, AMessageThatWaitsIsCanceled) {
+  open();
+  std::vector<uint8_t> out = pattern(5000, 1), other = pattern(100, 2), in(5000);
+  fid_ep *const ep = (*net)[0].ep;
+  send(out);
+  net->settle();
+  must(int(fi_cancel(&ep->fid, &out)));
+  const Completion done = net->wait((*net)[0].tx_cq);
+  EXPECT_EQ(done.err, FI_ECANCELED);
+  EXPECT_EQ(done.context, &out);
+  EXPECT_EQ(fi_cancel(&ep->fid, &out), -FI_ENOENT);
+  // Nothing of it comes any more.
+  must(fi_trecv((*net)[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
+  send(other);
+  EXPECT_EQ(net->wait((*net)[1].rx_cq).len, other.size());
+  EXPECT_EQ(net->wait((*net)[0].tx_cq).context, &other);
+}
+
 TEST_F(CxiRnr, AMessageThatFindsNoneFails) {
   open();
   uint64_t microseconds = 2000;

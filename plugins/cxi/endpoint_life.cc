@@ -391,7 +391,7 @@ ssize_t CxiEndpoint::cancel(void *context) {
   const sdk::Guard guard(lock());
   const ssize_t rc = receiver().cancel(context);
   if (rc != -FI_ENOENT || !enabled() || context == nullptr) return rc;
-  if (inbox_.cancel(context)) return 0;
+  if (inbox_.cancel(context) || transmit_.cancel(context)) return 0;
   return domain_.deferred().cancel(transmit_, context);
 }
 

@@ -114,7 +114,7 @@ Transmit::Op *Transmit::take() {
   if (op == nullptr) return nullptr;
   op->is_message = op->is_rendezvous = op->is_inject = false;
   op->acknowledged = op->read = op->matched = op->wants_match = op->in_flight = false;
-  op->is_awaited = false;
+  op->is_awaited = op->is_canceled = false;
   op->is_deferred = op->is_work = false;
   op->tries = 0;
   op->completion = nullptr;
@@ -145,6 +145,7 @@ void Transmit::count_in_nic(Op &op, sdk::Cntr *counter) {
 }
 
 void Transmit::give(Op &op) {
+  op.context = nullptr;  // nobody finds it any more
   op.is_awaited = false;
   if (op.window.number != 0) ports_.lni->unmap(std::exchange(op.window, {}));
   if (op.number != UINT32_MAX) {
@@ -293,6 +294,7 @@ void Transmit::on_endpoint(Op &op, Rc answer) {
 
 // It found no receive: it goes again, later and later.
 bool Transmit::retry(Op &op) {
+  if (op.is_canceled) return false;
   const uint64_t now = sdk::now_ns();
   if (op.tries == 0) op.until = now + retry_time_ns_;
   if (now >= op.until) return false;
@@ -365,6 +367,36 @@ void Transmit::cancel(Op &op) {
   give(op);
 }
 
+bool Transmit::cancel(const void *context) {
+  Op *found = nullptr;
+  ops_.visit([&](Op &op) {
+    if (op.context == context && !op.is_deferred && !op.is_canceled) found = &op;
+  });
+  if (found == nullptr) return false;
+  found->is_canceled = true;
+  if (!take_back(*found)) return true;
+  found->rc = Rc::kCanceled;
+  complete(*found);
+  return true;
+}
+
+bool Transmit::take_back(Op &op) {
+  if (const auto at = std::ranges::find(again_, &op); at != again_.end()) {
+    again_.erase(at);
+    return true;
+  }
+  const auto found = parked_.find(op.peer.key());
+  if (found == parked_.end()) return false;
+  Parked &parked = found->second;
+  const auto from = parked.waiting.begin() + ptrdiff_t(parked.next);
+  const auto at = std::find(from, parked.waiting.end(), &op);
+  if (at == parked.waiting.end()) return false;
+  parked.waiting.erase(at);
+  --waiting_;
+  on_returned(parked);
+  return true;
+}
+
 // fi_trigger.3: a counter of its own tells of deferred work, and those of the endpoint do not.
 void Transmit::complete_work(Op &op) {
   if (sdk::Cntr *const counter = op.completion) {
@@ -394,7 +426,7 @@ void Transmit::report(const Op &op) {
     tx_.cq->push_error({.context = op.context,
                         .flags = op.flags,
                         .len = op.length,
-                        .err = errno_of(op.rc),
+                        .err = op.is_canceled ? FI_ECANCELED : errno_of(op.rc),
                         .prov_errno = int(op.rc)});
   else if (op.report)
     tx_.cq->push({.context = op.context, .flags = op.flags, .len = op.length});

@@ -62,6 +62,7 @@ class Transmit final : private sdk::Handler {
     bool wants_match = false;
     bool in_flight = false;
     bool is_awaited = false;           // it is acknowledged, and its peer has not done its part
+    bool is_canceled = false;          // by fi_cancel, when the NIC had it
     uint32_t tries = 0;                // that found no receive
     uint64_t again_at = 0, until = 0;  // when it goes again, and when no more
     bool is_deferred = false;          // a counter starts it
@@ -110,6 +111,9 @@ class Transmit final : private sdk::Handler {
   // A deferred one has not started, and does not any more. cancel(): its end is told.
   void drop(Op &op);
   void cancel(Op &op);
+  // fi_cancel of what has started. One that waits here ends at once. What the NIC has is not given
+  // back: it ends as it would have, and an error says that it was canceled. False: there is none.
+  bool cancel(const void *context);
   // Whether operations may have it; before fi_enable: not known, so yes.
   bool allows(const Profile &profile) { return queue_ == nullptr || use(profile); }
   // What was posted leaves.
@@ -153,7 +157,8 @@ class Transmit final : private sdk::Handler {
   void on_endpoint(Op &op, Rc answer);
   void on_read(const Event &event);
   void on_matched(const Event &event);
-  bool retry(Op &op);  // false: it has failed
+  bool retry(Op &op);      // false: it has failed
+  bool take_back(Op &op);  // false: it does not wait
   void on_deadline() override;
   void on_event(uint32_t) override {}
   void schedule();

@@ -27,12 +27,17 @@ void Transmit::on_refused(Op &op, bool counted) {
   if (known && counted) --parked.in_flight;
   ++parked.drops;
   parked.resumes = false;
-  // In the order of the calls, in front of what has not left since.
-  const auto from = parked.waiting.begin() + ptrdiff_t(parked.next);
-  const auto place =
-      std::ranges::upper_bound(from, parked.waiting.end(), op.sequence, {}, &Op::sequence);
-  parked.waiting.insert(place, &op);
-  ++waiting_;
+  if (op.is_canceled) {
+    op.rc = Rc::kCanceled;
+    complete(op);
+  } else {
+    // In the order of the calls, in front of what has not left since.
+    const auto from = parked.waiting.begin() + ptrdiff_t(parked.next);
+    const auto place =
+        std::ranges::upper_bound(from, parked.waiting.end(), op.sequence, {}, &Op::sequence);
+    parked.waiting.insert(place, &op);
+    ++waiting_;
+  }
   on_returned(parked);
 }
 
