@@ -4,9 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <stdexcept>
 #include <thread>
 
+#include "tests/conformance/process.h"
 #include "tests/conformance/rdm_harness.h"
 
 namespace weft::conformance::rdm {
@@ -26,9 +30,11 @@ class RdmAuto : public ::testing::Test {
            info->domain_attr->control_progress == FI_PROGRESS_AUTO;
   }
 };
-#define AUTO_NEEDED(caps)     \
-  covers("FI_PROGRESS_AUTO"); \
-  if (!offered(caps)) GTEST_SKIP() << "FI_PROGRESS_AUTO is not offered"
+#define AUTO_NEEDED(caps)                                                  \
+  do {                                                                     \
+    covers("FI_PROGRESS_AUTO");                                            \
+    if (!offered(caps)) GTEST_SKIP() << "FI_PROGRESS_AUTO is not offered"; \
+  } while (0)
 
 TEST_F(RdmAuto, AReceiverThatNeverPollsGetsItsMessage) {
   AUTO_NEEDED(0);
@@ -105,6 +111,93 @@ TEST_F(RdmAuto, ATargetThatNeverPollsServesAtomics) {
   }
 }
 
+// Two processes that call nothing but what writes, and look at their memory: how one-sided programs
+// synchronise. Each waits for the other's last write before it writes.
+class Spinner {
+ public:
+  Spinner(int socket, const Options &options) : net_(1, options) {
+    region_ = net_[0].expose(words_, sizeof words_, FI_REMOTE_READ | FI_REMOTE_WRITE, 1);
+    tell_text(socket, net_[0].name());
+    tell(socket, net_[0].base_of(words_));
+    tell(socket, fi_mr_key(region_));
+    peer_ = net_[0].insert(hear_text(socket));
+    at_ = hear(socket);
+    key_ = hear(socket);
+  }
+  // The peer's word `i` changes by one of these; nobody reads a completion.
+  void change(size_t i, uint64_t value) {
+    const uint64_t at = at_ + 8 * i, one = 1;
+    fid_ep *const ep = net_[0].ep;
+    const Deadline deadline;
+    ssize_t rc = -FI_EAGAIN;
+    out_[i] = value;
+    while (rc == -FI_EAGAIN && !deadline.passed()) switch (i) {
+        case 0:
+          rc = fi_inject_write(ep, &value, 8, peer_, at, key_);
+          break;
+        case 1:
+          rc = fi_write(ep, &out_[1], 8, nullptr, peer_, at, key_, nullptr);
+          break;
+        case 2:
+          rc = fi_inject_atomic(ep, &one, 1, peer_, at, key_, FI_UINT64, FI_SUM);
+          break;
+        default:
+          rc = fi_atomic(ep, &one_, 1, nullptr, peer_, at, key_, FI_UINT64, FI_SUM, nullptr);
+      }
+    must(int(rc));
+  }
+  bool sees(size_t i, uint64_t value) {
+    const Deadline deadline;
+    while (std::atomic_ref(words_[i]).load() != value) {
+      if (deadline.passed()) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
+ private:
+  uint64_t words_[4] = {}, out_[4] = {}, one_ = 1;
+  Net net_;
+  fid_mr *region_ = nullptr;
+  fi_addr_t peer_ = FI_ADDR_NOTAVAIL;
+  uint64_t at_ = 0, key_ = 0;
+};
+
+void spin(const Options &options, size_t kinds) {
+  constexpr uint64_t kRounds = 20;
+  Child child([&](int socket) {
+    Spinner spinner(socket, options);
+    for (uint64_t n = 1; n <= kRounds; ++n)
+      for (size_t i = 0; i < kinds; ++i) {
+        if (!spinner.sees(i, n)) throw std::runtime_error("the word does not change");
+        spinner.change(i, n);
+      }
+    hear(socket);
+  });
+  Spinner spinner(child.socket(), options);
+  for (uint64_t n = 1; n <= kRounds; ++n)
+    for (size_t i = 0; i < kinds; ++i) {
+      spinner.change(i, n);
+      ASSERT_TRUE(spinner.sees(i, n)) << "round " << n << ", kind " << i;
+    }
+  tell(child.socket(), 1);
+  child.join();
+}
+
+TEST_F(RdmAuto, ProcessesThatOnlyLookAtTheirMemorySeeWhatIsWritten) {
+  NEEDS_PROCESSES();
+  if (!is_fresh_process()) AUTO_NEEDED(FI_RMA);
+  if (!in_fresh_process()) return;
+  spin(automatic(FI_RMA), 2);
+}
+
+TEST_F(RdmAuto, ProcessesThatOnlyLookAtTheirMemorySeeAtomics) {
+  NEEDS_PROCESSES();
+  if (!is_fresh_process()) AUTO_NEEDED(FI_RMA | FI_ATOMIC);
+  if (!in_fresh_process()) return;
+  spin(automatic(FI_RMA | FI_ATOMIC), 4);
+}
+
 TEST_F(RdmAuto, AnIdleProcessUsesNoTime) {
   AUTO_NEEDED(0);
   covers("idle");
@@ -131,6 +224,21 @@ TEST(RdmManual, CallsOfTheApplicationAreEnough) {
   options.progress = FI_PROGRESS_MANUAL;
   Net net(2, options);
   for (size_t size : edges()) net.exchange(0, 1, size);
+}
+
+// A NIC writes to memory by itself, and carries out what it was given.
+TEST(RdmManual, ANicNeedsNoCalls) {
+  covers("FI_PROGRESS_MANUAL");
+  if (!is_fresh_process() && !is_matched_by_a_nic(FI_EP_RDM))
+    GTEST_SKIP() << stack() << " is software";
+  const char *const thread = std::getenv("FI_CXI_SOFT_THREAD");
+  if (thread != nullptr && std::strcmp(thread, "0") == 0)
+    GTEST_SKIP() << "this NIC is served by the program's calls alone";
+  Options options;
+  options.caps |= FI_RMA | FI_ATOMIC;
+  options.progress = FI_PROGRESS_MANUAL;
+  if (!in_fresh_process()) return;
+  spin(options, 4);
 }
 
 TEST(RdmManual, OneThreadPerDomainNeedsNoMore) {
