@@ -42,7 +42,7 @@ sdk::Address address(uint16_t port) {
 }
 
 struct TxOp {
-  bool report = false, fence = false;
+  bool report = false, fence = false, is_canceled = false;
   uint8_t count = 0, vector_count = 0;
   void *context = nullptr;
   uint64_t cq_flags = 0, length = 0, data = 0, tag = 77;
@@ -78,6 +78,11 @@ class Core {
     return nullptr;
   }
   void give(TxOp &op) { taken_[size_t(&op - ops_.data())] = false; }
+  bool cancel(const void *context) {
+    for (size_t i = 0; i < kTxSize; ++i)
+      if (taken_[i] && ops_[i].context == context) return ops_[i].is_canceled = true;
+    return false;
+  }
   int start(TxOp &op, uint32_t index, const sdk::Address *to) {
     if (to == nullptr && !knows(index)) return -FI_EINVAL;
     if (to != nullptr) notes_.push_back("first to " + std::to_string(to->port()));

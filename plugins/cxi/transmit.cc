@@ -368,9 +368,8 @@ void Transmit::cancel(Op &op) {
 }
 
 bool Transmit::cancel(const void *context) {
-  Op *found = nullptr;
-  ops_.visit([&](Op &op) {
-    if (op.context == context && !op.is_deferred && !op.is_canceled) found = &op;
+  Op *const found = ops_.find([context](const Op &op) {
+    return op.context == context && !op.is_deferred && !op.is_canceled;
   });
   if (found == nullptr) return false;
   found->is_canceled = true;

@@ -42,7 +42,8 @@ struct RdmOperation final : Operation {
   uint8_t number = 0;  // of the rendezvous
   bool tagged = false;
   bool more = false;
-  bool match = false;  // FI_MATCH_COMPLETE: announced, whatever its length
+  bool is_canceled = false;  // by fi_cancel, when it had begun
+  bool match = false;        // FI_MATCH_COMPLETE: announced, whatever its length
   uint16_t wire_flags = 0;
   uint64_t tag = 0, data = 0;
 };

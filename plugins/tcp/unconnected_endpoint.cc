@@ -281,7 +281,7 @@ RdmOperation *UnconnectedEndpoint::take_operation(uint64_t flags) {
   if (op == nullptr) return nullptr;
   op->stage = RdmOperation::kWhole;
   op->rendezvous = false;
-  op->match = false;
+  op->match = op->is_canceled = false;
   op->number = 0;
   op->pin_count = 0;
   op->result_count = 0;
@@ -326,8 +326,7 @@ ssize_t UnconnectedEndpoint::start(const sdk::SendRequest &r) {
   if (const int rc = matches ? op->place_apart(r.iov, r.count, r.length, inject, hmem)
                              : op->place(r.iov, r.count, r.length, inject, hmem);
       rc != 0) {
-    op->drop_copy();
-    tx_ops_.give(op);
+    give(*op);
     return rc;
   }
   keeper_.started(index, sdk::OrderKind::kSend, op->fence);
@@ -348,8 +347,7 @@ ssize_t UnconnectedEndpoint::start(const sdk::RmaRequest &r) {
   op->more = r.flags & FI_MORE;
   const ByteOrder order = peer->stream != nullptr ? peer->stream->order() : ByteOrder::kNative;
   if (const int rc = op->prepare(r, order, tcp_domain_.hmem()); rc != 0) {
-    op->drop_copy();
-    tx_ops_.give(op);
+    give(*op);
     return rc;
   }
   const auto kind = r.write ? sdk::OrderKind::kWrite : sdk::OrderKind::kRead;
@@ -359,8 +357,26 @@ ssize_t UnconnectedEndpoint::start(const sdk::RmaRequest &r) {
   return 0;
 }
 
-void UnconnectedEndpoint::finish(RdmOperation &op, int error) {
+void UnconnectedEndpoint::give(RdmOperation &op) {
   op.drop_copy();
+  op.context = nullptr;  // fi_cancel does not find it any more
+  tx_ops_.give(&op);
+}
+
+// What has begun is not taken back: it ends as it would have, and an error says that it was canceled.
+ssize_t UnconnectedEndpoint::cancel(void *context) {
+  const ssize_t rc = RdmEndpoint::cancel(context);
+  if (rc != -FI_ENOENT || context == nullptr) return rc;
+  const sdk::Guard guard(engine_.lock());
+  RdmOperation *const op = tx_ops_.find([context](const RdmOperation &one) {
+    return one.context == context && !one.is_canceled && !(one.flags & sdk::kDeferred);
+  });
+  if (op == nullptr) return rc;
+  op->is_canceled = true;
+  return 0;
+}
+
+void UnconnectedEndpoint::finish(RdmOperation &op, int error) {
   if (error == 0) {
     tx().succeed(op.context, op.flags, op.length, op.report);
   } else {
@@ -369,10 +385,11 @@ void UnconnectedEndpoint::finish(RdmOperation &op, int error) {
                  .length = op.length,
                  .tag = op.tag,
                  .report = op.report,
-                 .err = error});
+                 .err = op.is_canceled ? FI_ECANCELED : error,
+                 .prov_errno = error});
   }
   if (op.report) note_end();
-  tx_ops_.give(&op);
+  give(op);
 }
 
 // As Endpoint::lost().

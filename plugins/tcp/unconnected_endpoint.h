@@ -94,6 +94,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   int getname(void *addr, size_t *len);
 
   // ---- fi_ops_ep ----
+  ssize_t cancel(void *context);
   ssize_t tx_size_left();
 
   // ---- fi_ops ----
@@ -168,6 +169,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   PeerLink::Decision decide(Peer &peer, std::strong_ordering order, const RdmHello &hello);
   void accept(int fd, const ConnectReader &request, const RdmHello &hello, Peer &peer, bool second);
   RdmOperation *take_operation(uint64_t flags);
+  void give(RdmOperation &op);
   RdmOperation *make_room(uint64_t flags);
   bool may_save(const Peer &peer, uint64_t bytes, uint64_t extra) const;
   void count_claimed(Saved &saved, uint64_t bytes);

@@ -72,6 +72,7 @@ TxOp *Core::take() {
   op->tagged = op->has_data = op->delivery = op->transmit = op->weft_only = op->fence = op->more =
       false;
   op->report = true;
+  op->is_canceled = false;
   op->atomic = sdk::AtomicKind::kWrite;
   op->datatype = op->op = op->count = op->vector_count = op->result_count = 0;
   op->context = nullptr;
@@ -88,7 +89,17 @@ TxOp *Core::take() {
 
 void Core::give(TxOp &op) {
   op.copy.reset();
+  op.context = nullptr;  // fi_cancel does not find it any more
   ops_.give(&op);
+}
+
+bool Core::cancel(const void *context) {
+  TxOp *const op = ops_.find([context](const TxOp &one) {
+    return one.context == context && !one.is_canceled && !(one.cq_flags & sdk::kDeferred);
+  });
+  if (op == nullptr) return false;
+  op->is_canceled = true;
+  return true;
 }
 
 bool Core::own_data(TxOp &op) {

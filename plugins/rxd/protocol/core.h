@@ -185,7 +185,8 @@ class Core {
 
   // ---- operations ----
   TxOp *take();
-  void give(TxOp &op);  // takes back an operation that was not started
+  void give(TxOp &op);               // takes back an operation that was not started
+  bool cancel(const void *context);  // fi_cancel of what has begun; false: there is none
   // Copies the bytes of op.iov into the operation: the caller may reuse its memory, and they are not
   // of a device any more.
   // False: a device has failed.

@@ -61,7 +61,8 @@ struct TxOp {
   bool fence = false;  // begins when all earlier operations to this peer have ended
   bool more = false;   // FI_MORE: may wait for the next operation or for progress
   bool report = true;
-  bool on_device = false;  // iov may be memory of devices, and more than DeviceCopies::kShort
+  bool is_canceled = false;  // by fi_cancel, when it had begun
+  bool on_device = false;    // iov may be memory of devices, and more than DeviceCopies::kShort
   sdk::AtomicKind atomic = sdk::AtomicKind::kWrite;
   uint8_t datatype = 0, op = 0;
   uint8_t count = 0;         // of iov: the bytes to send, or the destination of a read

@@ -121,8 +121,9 @@ class Core {
   void set_own_address(const sdk::Address &address) { own_ = address; }
 
   // ---- operations ----
-  TxOp *take();         // null: tx_size operations are in flight
-  void give(TxOp &op);  // returns an operation that was not started
+  TxOp *take();                      // null: tx_size operations are in flight
+  void give(TxOp &op);               // returns an operation that was not started
+  bool cancel(const void *context);  // fi_cancel of what has begun; false: there is none
   // Fills in what the header needs, and chooses the form by length. `until`: the operation ends when
   // the peer has told so much.
   void prepare_message(TxOp &op, bool tagged, bool has_data, Tell until);

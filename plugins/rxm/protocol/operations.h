@@ -45,6 +45,7 @@ struct TxOp : Token {
   enum class Form : uint8_t { kEager, kSegments, kRendezvous, kRead, kWrite, kAtomic };
   Form form = Form::kEager;
   bool report = true;
+  bool is_canceled = false;  // by fi_cancel, when it had begun
   bool fence = false;
   bool queued = false;
   bool sent = false;            // the carrier has all of it

@@ -44,6 +44,7 @@ TxOp *Core::take() {
   ++op->generation;
   op->fence = op->sent = op->answer = op->writing = op->inject = op->counted = op->queued = false;
   op->report = true;
+  op->is_canceled = false;
   op->until = Tell::kNothing;
   op->exposed = op->enlisted = 0;
   op->tokens = 0;
@@ -57,7 +58,17 @@ TxOp *Core::take() {
 
 void Core::give(TxOp &op) {
   op.bounce.reset();
+  op.context = nullptr;  // fi_cancel does not find it any more
   ops_.give(&op);
+}
+
+bool Core::cancel(const void *context) {
+  TxOp *const op = ops_.find([context](const TxOp &one) {
+    return one.context == context && !one.is_canceled && !(one.cq_flags & sdk::kDeferred);
+  });
+  if (op == nullptr) return false;
+  op->is_canceled = true;
+  return true;
 }
 
 // Whether the payload is in memory of a device: it is copied once for a rendezvous, and once more in

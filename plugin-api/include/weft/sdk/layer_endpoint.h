@@ -87,6 +87,9 @@ concept LayerParts =
   // nothing then, and returns -FI_EINVAL.
   { core.take() } -> std::same_as<typename P::Operation *>;
   core.give(op);
+  // One that has begun, and is not deferred (kDeferred), has `is_canceled` from then on; false: there
+  // is none.
+  { core.cancel(text) } -> std::same_as<bool>;
   { core.start(op, index, &address) } -> std::same_as<int>;
   { settled.knows(index) } -> std::same_as<bool>;
   { settled.in_flight() } -> std::convertible_to<size_t>;
@@ -117,6 +120,7 @@ concept LayerParts =
   // These are copied from the calls. All other members are the protocol's.
   { op.report } -> std::same_as<bool &>;
   { op.fence } -> std::same_as<bool &>;
+  { op.is_canceled } -> std::same_as<bool &>;
   { op.context } -> std::same_as<void *&>;
   { op.cq_flags } -> std::same_as<uint64_t &>;
   { op.length } -> std::same_as<uint64_t &>;
@@ -143,6 +147,15 @@ class LayerEndpoint : public Object<E, fid_ep>,
   // TransferOps
   ssize_t start(const RecvRequest &request) { return receiver().post(request); }
   Receiver &receiver() override { return RdmEndpoint::receiver(); }
+
+  // fi_ops_ep: what has begun to be sent is not taken back. It ends as it would have, and an error
+  // says that it was canceled.
+  ssize_t cancel(void *context) {
+    const ssize_t rc = RdmEndpoint::cancel(context);
+    if (rc != -FI_ENOENT || context == nullptr) return rc;
+    const Guard guard(lock());
+    return core_ && core_->cancel(context) ? 0 : rc;
+  }
 
   // fi_ops_atomic
   int atomicvalid(enum fi_datatype datatype, enum fi_op op, size_t *count) {
@@ -344,7 +357,8 @@ class LayerEndpoint : public Object<E, fid_ep>,
                  .length = length,
                  .tag = op.tag,
                  .report = op.report,
-                 .err = err});
+                 .err = op.is_canceled ? FI_ECANCELED : err,
+                 .prov_errno = err});
   }
 
   // Lower::Upper

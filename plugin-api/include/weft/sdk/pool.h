@@ -43,6 +43,14 @@ class Pool {
     for (const Chunk &chunk : chunks_)
       for (size_t i = 0; i < chunk.count; ++i) each(chunk.objects[i]);
   }
+  // One of which `is` says so; null: none.
+  template <class F>
+  T *find(F is) {
+    for (const Chunk &chunk : chunks_)
+      for (size_t i = 0; i < chunk.count; ++i)
+        if (is(chunk.objects[i])) return &chunk.objects[i];
+    return nullptr;
+  }
   size_t in_use() const { return made_ - free_count_; }
   size_t limit() const { return limit_; }
 
