@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "plugin-api/sdk/test_rounds.h"
 #include "tests/conformance/process.h"
 #include "tests/conformance/rdm_harness.h"
 
@@ -163,6 +164,14 @@ class Spinner {
   uint64_t at_ = 0, key_ = 0;
 };
 
+// ThreadSanitizer takes what such a program is for to be a race: a thread of the library writes to
+// memory that the program reads.
+#define NEEDS_LOOKS_AT_MEMORY()                              \
+  do {                                                       \
+    if (sdk::kSanitizer == sdk::Sanitizer::kThread)          \
+      GTEST_SKIP() << "memory that somebody else writes to"; \
+  } while (0)
+
 void spin(const Options &options, size_t kinds) {
   constexpr uint64_t kRounds = 20;
   Child child([&](int socket) {
@@ -186,6 +195,7 @@ void spin(const Options &options, size_t kinds) {
 
 TEST_F(RdmAuto, ProcessesThatOnlyLookAtTheirMemorySeeWhatIsWritten) {
   NEEDS_PROCESSES();
+  NEEDS_LOOKS_AT_MEMORY();
   if (!is_fresh_process()) AUTO_NEEDED(FI_RMA);
   if (!in_fresh_process()) return;
   spin(automatic(FI_RMA), 2);
@@ -193,6 +203,7 @@ TEST_F(RdmAuto, ProcessesThatOnlyLookAtTheirMemorySeeWhatIsWritten) {
 
 TEST_F(RdmAuto, ProcessesThatOnlyLookAtTheirMemorySeeAtomics) {
   NEEDS_PROCESSES();
+  NEEDS_LOOKS_AT_MEMORY();
   if (!is_fresh_process()) AUTO_NEEDED(FI_RMA | FI_ATOMIC);
   if (!in_fresh_process()) return;
   spin(automatic(FI_RMA | FI_ATOMIC), 4);
@@ -229,6 +240,7 @@ TEST(RdmManual, CallsOfTheApplicationAreEnough) {
 // A NIC writes to memory by itself, and carries out what it was given.
 TEST(RdmManual, ANicNeedsNoCalls) {
   covers("FI_PROGRESS_MANUAL");
+  NEEDS_LOOKS_AT_MEMORY();
   if (!is_fresh_process() && !is_matched_by_a_nic(FI_EP_RDM))
     GTEST_SKIP() << stack() << " is software";
   const char *const thread = std::getenv("FI_CXI_SOFT_THREAD");
