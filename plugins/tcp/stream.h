@@ -120,18 +120,18 @@ class Stream {
     burst_bytes_ += length;
     submit(op);
     if (late && engine_.flush_later(upper())) return;
-    // Waiting for the next progress is safe only if the application wants this completion: then it
-    // must make progress.
     if (more) {
       engine_.mark_dirty(upper());
-    } else if (!report || !engine_.spinning() || burst_round_ != engine_.rounds() ||
+    } else if (!engine_.spinning() || burst_round_ != engine_.rounds() ||
                burst_bytes_ >= kBurstBytes || ++burst_items_ >= kBurstItems) {
       burst_round_ = engine_.rounds();
       engine_.sent();
       flush_output();
-    } else if (engine_.may_wait()) {
+    } else if (engine_.may_wait() && (report || engine_.flush_later(upper()))) {
+      // An application that wants this completion must make progress. One that wants none (fi_inject,
+      // a counter) need not: then somebody else sends it.
       engine_.posted();
-      engine_.mark_dirty(upper());
+      if (report) engine_.mark_dirty(upper());
     } else {
       flush_output();
       engine_.posted();

@@ -19,7 +19,8 @@
 // rate of small messages falls to a tenth there.) Where the scheduler says that it took the CPU
 // (interruptions.h), half as many good bursts are enough, and the next proof is no longer than the
 // last. It has no clock. Progress without a burst costs nothing. One serves all objects that share
-// the progress. Not for output that no caller waits for: that goes at once anyway.
+// the progress. Output that no caller waits for may wait only where somebody else sends it in the end
+// (Engine::flush_later).
 #ifndef WEFT_SDK_PATIENCE_H
 #define WEFT_SDK_PATIENCE_H
 
