@@ -31,7 +31,7 @@
 //      void failed(int error, const char *doing);  // the socket failed
 //      void rejected(Reject reject);               // the peer violated the protocol
 //      void lost(uint64_t flags, int error);       // an operation that had completed already
-//      void on_mute();                             // our half of the connection is closed
+//      void on_mute();                             // we send no more; the peer is to end it
 //      bool is_hidden() const;                     // the application knows of no connection
 //      bool no_room_to_report() const;             // the completion queue is full
 //      void written(const FrameHeader &header, bool counts);
@@ -60,6 +60,7 @@
 #include <weft/sdk/log.h>
 #include <weft/sdk/mr.h>
 #include <weft/sdk/pool.h>
+#include <weft/sdk/replies.h>
 
 #include <algorithm>
 #include <cassert>
@@ -116,7 +117,7 @@ class Stream {
       held_.push(op);
       return;
     }
-    if (ack_pass_ != kNoPass) note_reply();
+    replies_to_acks_.sent(engine_.passes());
     burst_bytes_ += length;
     submit(op);
     if (late && engine_.flush_later(upper())) return;
@@ -205,19 +206,8 @@ class Stream {
     header.op_data = op_data;
     op->kind = Operation::kAck;
     op->set_header(header, order_);
-    // A pass without a reply to its acknowledgements: none is expected for now.
-    if (ack_pass_ != kNoPass && ack_pass_ != engine_.passes()) replies_ = 0;
-    ack_pass_ = engine_.passes();
-    queue_control(*op, replies_ == kRepliesExpected);
-  }
-  // The application sends. Does it reply to what was acknowledged in the last pass?
-  void note_reply() {
-    if (ack_pass_ != engine_.passes()) {
-      replies_ = 0;
-    } else if (replies_ < kRepliesExpected) {
-      ++replies_;
-    }
-    ack_pass_ = kNoPass;
+    replies_to_acks_.told(engine_.passes());
+    queue_control(*op, replies_to_acks_.expected());
   }
   Verdict take_ack(const FrameHeader &header) {
     if (header.is_refusal() && !refuses_) return refuse(kNotAgreed);
@@ -385,12 +375,7 @@ class Stream {
   // Why the stream ends when the reader returns: FI_EIO, a device or medium has failed where a peer
   // has written; FI_ENOMEM, an acknowledgement could not be made. 0: it goes on.
   int broken_ = 0;
-  static constexpr uint64_t kNoPass = ~UINT64_C(0);
-  // After so many replies in a row an acknowledgement waits for the next one.
-  static constexpr uint8_t kRepliesExpected = 2;
-  uint8_t replies_ = 0;
-  uint64_t ack_pass_ =
-      kNoPass;  // of the engine: the last acknowledgement that no reply has followed
+  sdk::Replies replies_to_acks_;
   uint64_t burst_round_ = ~UINT64_C(0);  // engine round of the last send that went out at once
   uint64_t burst_bytes_ = 0;
   uint32_t burst_items_ = 0;
@@ -519,6 +504,7 @@ void Stream<Upper>::lose_output(int error) {
   fail_output(error);
   if (!upper().open()) return;
   upper().watch();
+  upper().on_mute();
   engine_.rearm(upper());
 }
 

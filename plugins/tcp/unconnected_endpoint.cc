@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <unistd.h>
 #include <weft/sdk/alias.h>
+#include <weft/sdk/cancel.h>
 #include <weft/sdk/levels.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/traffic_class.h>
@@ -368,12 +369,7 @@ ssize_t UnconnectedEndpoint::cancel(void *context) {
   const ssize_t rc = RdmEndpoint::cancel(context);
   if (rc != -FI_ENOENT || context == nullptr) return rc;
   const sdk::Guard guard(engine_.lock());
-  RdmOperation *const op = tx_ops_.find([context](const RdmOperation &one) {
-    return one.context == context && !one.is_canceled && !(one.flags & sdk::kDeferred);
-  });
-  if (op == nullptr) return rc;
-  op->is_canceled = true;
-  return 0;
+  return sdk::mark_canceled(tx_ops_, context, &RdmOperation::flags) ? 0 : rc;
 }
 
 void UnconnectedEndpoint::finish(RdmOperation &op, int error) {

@@ -93,15 +93,6 @@ void Core::give(TxOp &op) {
   ops_.give(&op);
 }
 
-bool Core::cancel(const void *context) {
-  TxOp *const op = ops_.find([context](const TxOp &one) {
-    return one.context == context && !one.is_canceled && !(one.cq_flags & sdk::kDeferred);
-  });
-  if (op == nullptr) return false;
-  op->is_canceled = true;
-  return true;
-}
-
 bool Core::own_data(TxOp &op) {
   uint8_t *to = op.bytes;
   if (op.length > kInlineSize) {

@@ -36,6 +36,7 @@
 #define WEFT_PLUGINS_RXD_PROTOCOL_CORE_H
 
 #include <weft/sdk/av.h>
+#include <weft/sdk/cancel.h>
 #include <weft/sdk/hmem.h>
 #include <weft/sdk/index_table.h>
 #include <weft/sdk/pool.h>
@@ -185,8 +186,9 @@ class Core {
 
   // ---- operations ----
   TxOp *take();
-  void give(TxOp &op);               // takes back an operation that was not started
-  bool cancel(const void *context);  // fi_cancel of what has begun; false: there is none
+  void give(TxOp &op);  // takes back an operation that was not started
+  // fi_cancel of what has begun; false: there is none.
+  bool cancel(const void *context) { return sdk::mark_canceled(ops_, context, &TxOp::cq_flags); }
   // Copies the bytes of op.iov into the operation: the caller may reuse its memory, and they are not
   // of a device any more.
   // False: a device has failed.

@@ -77,8 +77,8 @@ ssize_t Core::send_control(Connection &c, Control &control) {
   if (total <= settings_.inject_limit) {
     uint64_t flags = FI_INJECT;
     if (control.told) {
-      if (c.replies_ >= kRepliesExpected) flags |= Carrier::kLater;
-      told_ = &c;
+      c.replies_.told(passes_);
+      if (c.replies_.expected()) flags |= Carrier::kLater;
     }
     const ssize_t rc = packet(c, iov, count, flags, nullptr);
     // flush() reads control.next afterwards: the pool has not handed the object out again by then.

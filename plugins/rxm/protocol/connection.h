@@ -15,6 +15,7 @@
 #define WEFT_PLUGINS_RXM_PROTOCOL_CONNECTION_H
 
 #include <weft/sdk/address.h>
+#include <weft/sdk/replies.h>
 
 #include "plugins/rxm/protocol/operations.h"
 #include "plugins/rxm/wire/bare.h"
@@ -70,12 +71,12 @@ class Connection {
   bool quiet_ : 1 = false;    // sends nothing before it has heard of the peer
   bool doubted_ : 1 = false;  // our request to the same address is accepted: rivals.cc
   bool waits() const { return asked_ | agreed_ | quiet_ | doubted_; }
-  uint8_t level_ = 0;    // of the peer's extensions; 0: stock
-  bool bare_ = false;    // the peer takes messages without a header
-  uint8_t replies_ = 0;  // in a row, each to what the peer was just told; up to kRepliesExpected
-  uint8_t place_ = 0;    // what the peer says of itself: ConnectData::place
-  bool held_ = false;    // in Core::held_: the carrier takes no packets from it
-  bool heard_ = false;   // a packet arrived on this link
+  uint8_t level_ = 0;     // of the peer's extensions; 0: stock
+  bool bare_ = false;     // the peer takes messages without a header
+  uint8_t place_ = 0;     // what the peer says of itself: ConnectData::place
+  bool held_ = false;     // in Core::held_: the carrier takes no packets from it
+  bool heard_ = false;    // a packet arrived on this link
+  sdk::Replies replies_;  // to what the peer is told of its messages
   uint32_t slot_ = 0, index_ = kNoIndex;
   uint32_t peer_slot_ = 0, peer_process_ = 0;
   Link *link_ = nullptr;

@@ -87,7 +87,6 @@ void Core::reap() {
     if (!c.own_) by_address_.erase(c.address_);
     slots_[c.slot_] = nullptr;
     free_slots_.push_back(c.slot_);
-    if (told_ == &c) told_ = nullptr;
     delete &c;
   }
 }

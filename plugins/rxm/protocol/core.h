@@ -34,6 +34,7 @@
 
 #include <rdma/fi_atomic.h>
 #include <weft/sdk/atomic.h>
+#include <weft/sdk/cancel.h>
 #include <weft/sdk/hmem.h>
 #include <weft/sdk/index_table.h>
 #include <weft/sdk/pool.h>
@@ -121,9 +122,10 @@ class Core {
   void set_own_address(const sdk::Address &address) { own_ = address; }
 
   // ---- operations ----
-  TxOp *take();                      // null: tx_size operations are in flight
-  void give(TxOp &op);               // returns an operation that was not started
-  bool cancel(const void *context);  // fi_cancel of what has begun; false: there is none
+  TxOp *take();         // null: tx_size operations are in flight
+  void give(TxOp &op);  // returns an operation that was not started
+  // fi_cancel of what has begun; false: there is none.
+  bool cancel(const void *context) { return sdk::mark_canceled(ops_, context, &TxOp::cq_flags); }
   // Fills in what the header needs, and chooses the form by length. `until`: the operation ends when
   // the peer has told so much.
   void prepare_message(TxOp &op, bool tagged, bool has_data, Tell until);
@@ -184,12 +186,8 @@ class Core {
   // The carrier posted `count` receives of this connection again. Only with `credits`.
   void on_reposted(Connection &connection, uint32_t count);
   void on_deadline();
-  // Around what one progress of the carrier brings.
-  void begin_poll() {
-    if (told_ == nullptr) return;
-    told_->replies_ = 0;
-    told_ = nullptr;
-  }
+  // Before what one progress of the carrier brings; poll() is behind it.
+  void begin_poll() { ++passes_; }
   void poll() {
     if (!blocked_.empty()) resume();
     if (!fetching_.empty()) resume_fetches();
@@ -405,10 +403,7 @@ class Core {
   uint64_t deadline_ = 0;
   bool has_contexts_ = false;  // some peers are contexts of scalable endpoints
   bool down_ = false;
-  // The peer was told of a message, the last thing since the last poll. A packet to it is a reply.
-  Connection *told_ = nullptr;
-  // After so many replies in a row another one is expected, and what is told may wait for it.
-  static constexpr uint8_t kRepliesExpected = 2;
+  uint64_t passes_ = 0;  // calls of begin_poll()
 };
 
 }  // namespace weft::rxm

@@ -62,15 +62,6 @@ void Core::give(TxOp &op) {
   ops_.give(&op);
 }
 
-bool Core::cancel(const void *context) {
-  TxOp *const op = ops_.find([context](const TxOp &one) {
-    return one.context == context && !one.is_canceled && !(one.cq_flags & sdk::kDeferred);
-  });
-  if (op == nullptr) return false;
-  op->is_canceled = true;
-  return true;
-}
-
 // Whether the payload is in memory of a device: it is copied once for a rendezvous, and once more in
 // small pieces for segments.
 bool Core::is_devices(const TxOp &op) const {
@@ -250,10 +241,7 @@ ssize_t Core::transmit_with_header(Connection &c, TxOp &op) {
 }
 
 [[gnu::always_inline]] inline ssize_t Core::transmit(Connection &c, TxOp &op) {
-  if (told_ == &c) {  // a reply
-    told_ = nullptr;
-    if (c.replies_ < kRepliesExpected) ++c.replies_;
-  }
+  c.replies_.sent(passes_);
   if (op.fence && c.flights_ != 0 && op.offset == 0) return -FI_EAGAIN;
   if (settings_.max_connections != 0) touch(c);
   if (op.form == TxOp::Form::kEager) return transmit_eager(c, op);
