@@ -194,9 +194,9 @@ void Engine::watch_delays() {
       no_delays_ = false;
       continue;
     }
-    const uint64_t rounds = rounds_;
+    const uint64_t passes = passes_;
     delay_begins_.wait_for(guard, std::chrono::nanoseconds(kDelayNs), [this] { return ends_; });
-    if (rounds != rounds_) continue;
+    if (passes != passes_) continue;  // progress() has flushed what waited then
     try {
       end_delay();
       flush();

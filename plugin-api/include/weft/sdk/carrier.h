@@ -52,7 +52,7 @@ typedef struct weft_carrier_ops {
 
 // Of an injected message (fi_sendmsg): the layer is likely to send another one to this peer before it
 // next reads a queue. The message may wait for that one, to leave with it. If the layer reads a queue
-// first, the message leaves then; if it makes no more calls, within 20 ms.
+// first, the message leaves then; if it makes no more calls, within 10 ms.
 #define WEFT_CARRIER_LATER FI_ATOMIC
 
 // Of a domain with connected endpoints, for a layer whose endpoints consist of several of them.

@@ -144,9 +144,9 @@ class Engine {
     if (threaded_ && &handler != turn_) kick();
   }
   // on_flush comes with the next progress(), not in the rest of this one; or from a thread, if there is
-  // none for kDelayNs. Until then the handler may have more to send, which leaves with it. From the first
-  // such call on the lock is needed. False: nobody is sure to call progress() soon, or there is no
-  // thread, so it should flush now.
+  // none for kDelayNs, and within twice that time. Until then the handler may have more to send, which
+  // leaves with it. From the first such call on the lock is needed. False: nobody is sure to call
+  // progress() soon, or there is no thread, so it should flush now.
   bool flush_later(Handler &handler);
   static constexpr uint64_t kDelayNs = 5'000'000;
   void set_deadline(Handler &handler, uint64_t at_ns);  // 0: none
