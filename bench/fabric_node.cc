@@ -58,7 +58,7 @@ std::string UnpackAddress(const std::string &packed, uint32_t *format) {
   return absl::HexStringToBytes(parts.second);
 }
 
-// Of the endpoint: fi_send and its like have them.
+// The flags that fi_send and its like have on this endpoint.
 uint64_t FabricNode::OpFlags() const {
   return options_.level | (options_.selective ? FI_COMPLETION : 0);
 }

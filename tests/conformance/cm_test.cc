@@ -520,7 +520,7 @@ TEST(Cm, InjectedDataIsDeliveredThoughTheEndpointCloses) {
   EXPECT_EQ(memcmp(in, out, sizeof in), 0);
 }
 
-// Each is acknowledged, to an endpoint that is gone.
+// Each message is acknowledged, and the endpoint that sent it is gone by then.
 TEST(Cm, ManyInjectedMessagesAreDeliveredThoughTheEndpointCloses) {
   if (is_of_a_device(FI_EP_MSG)) GTEST_SKIP() << "a device drops what has no receive yet";
   Options options;

@@ -78,7 +78,7 @@ TEST(RdmDelivery, IsToldThoughTheTargetMakesNoMoreCalls) {
   }
 }
 
-// What tells the sender comes when it is gone.
+// The word of their delivery comes when the sender is gone.
 TEST(RdmDelivery, InjectedMessagesArriveThoughTheirSenderCloses) {
   Options options;
   options.tx_op_flags = FI_DELIVERY_COMPLETE;

@@ -21,7 +21,7 @@ bool is_atomic(uint8_t op) {
   return op >= uint8_t(PacketOp::kAtomic) && op <= uint8_t(PacketOp::kCompare);
 }
 
-Tell told_by(uint32_t flags) {
+Tell asked_by(uint32_t flags) {
   if (flags & kFlagTellMatched) return Tell::kMatched;
   return flags & kFlagTellDelivered ? Tell::kDelivered : Tell::kNothing;
 }
@@ -125,10 +125,9 @@ Reject read(std::span<const uint8_t> bytes, Packet &packet) {
       packet.has_data = (h.flags & kFlagRemoteData) != 0;
       if (packet.has_data) packet.data = h.data;
       if (packet.op == PacketOp::kTagged) packet.tag = h.tag;
-      packet.tell = told_by(h.flags);
-      break;
+      [[fallthrough]];
     case PacketType::kWriteDone:
-      packet.tell = told_by(h.flags);
+      packet.tell = asked_by(h.flags);
       break;
     default:
       break;

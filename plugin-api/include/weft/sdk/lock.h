@@ -73,7 +73,7 @@ class Lock {
  public:
   explicit Lock(bool needed = true) : needed_(needed) {}
   bool needed() const { return needed_; }
-  // From now on it is. With the lock held, by the one thread that calls; before another one exists.
+  // From now on the lock is needed: a second thread is about to be made. The caller holds the lock.
   void need() {
     if (needed_) return;
     mutex_.lock();  // the caller is about to unlock it

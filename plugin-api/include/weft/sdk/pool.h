@@ -43,7 +43,7 @@ class Pool {
     for (const Chunk &chunk : chunks_)
       for (size_t i = 0; i < chunk.count; ++i) each(chunk.objects[i]);
   }
-  // One of which `is` says so; null: none.
+  // The first object, in use or not, for which `is` returns true; null: there is none.
   template <class F>
   T *find(F is) {
     for (const Chunk &chunk : chunks_)
