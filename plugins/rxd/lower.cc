@@ -440,6 +440,7 @@ void Lower::random(std::span<uint8_t> out) {
 // ---- progress ----
 
 void Lower::on_poll() {
+  upper_.core().begin_pass();
   upper_.core().set_full(upper_.is_full());
   read_completions();
   if (failed_ && !std::exchange(told_, true)) {
@@ -449,11 +450,16 @@ void Lower::on_poll() {
               name_.to_string().c_str());
     upper_.core().shut_down(FI_EIO);
   }
-  on_flush();
+  poll_core();
 }
 
-// Also called when the completion queue has room again.
+// The completion queue has room again, or answers have waited for a reply in vain.
 void Lower::on_flush() {
+  upper_.core().begin_pass();
+  poll_core();
+}
+
+void Lower::poll_core() {
   const bool full = upper_.is_full();
   upper_.core().set_full(full);
   upper_.core().poll();

@@ -96,6 +96,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   uint64_t looked_ns() override { return looked_; }
   bool progress_is_near() override;
   void sent_before_progress() override;
+  bool flush_later() override { return domain_.engine().flush_later(*this); }
   void set_deadline(uint64_t at_ns) override;
   void random(std::span<uint8_t> out) override;
 
@@ -142,6 +143,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   int send_copy(const fi_msg &msg, uint64_t flags);
   int send_staged(uint64_t flags);
   void arm();
+  void poll_core();
 
   Domain &domain_;
   Upper &upper_;

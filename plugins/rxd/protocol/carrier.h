@@ -79,6 +79,9 @@ class Carrier {
   virtual bool progress_is_near() { return true; }
   // Waiting messages filled a packet and were sent before the next progress call.
   virtual void sent_before_progress() {}
+  // Whether answers may wait for what the application sends next: Core::begin_pass() and poll() come
+  // within 10 ms, though the application makes no more calls.
+  virtual bool flush_later() { return false; }
   virtual void set_deadline(uint64_t at_ns) = 0;  // Core::on_deadline() then; 0: none
   virtual void random(std::span<uint8_t> out) = 0;
 

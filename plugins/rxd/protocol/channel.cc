@@ -337,7 +337,7 @@ void Channel::accept(uint64_t number, const wire::Header &header, Moment now) {
     received_.set(number);
     highest_ = std::max(highest_, number + 1);
   }
-  if (header.has(wire::kFlagAsk)) owed = Owed::kSoon;
+  if (header.has(wire::kFlagAsk)) owed = std::max(owed, Owed::kAsked);
   if (++unacknowledged_ >= kAcknowledgeEvery) owed = Owed::kNow;
   owed_ = std::max(owed_, owed);
 }

@@ -185,8 +185,9 @@ class Channel {
 
   enum class Owed : uint8_t {
     kNothing,
-    kSome,  // with the next packet, or when there is nothing more to read
-    kSoon,  // at the end of the batch that is being read
+    kSome,   // with the next packet, or when there is nothing more to read
+    kAsked,  // at the end of the batch that is being read, or with a reply that is expected
+    kSoon,   // at the end of the batch that is being read
     kNow,
   };
   Owed owed() const { return owed_; }

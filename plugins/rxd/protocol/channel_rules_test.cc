@@ -409,7 +409,7 @@ TEST(ChannelRules, WhenAnAcknowledgementIsOwed) {
   EXPECT_EQ(r.channel.owed(), Owed::kSoon);
   r.acknowledge();
   EXPECT_EQ(r.come(1, wire::kFlagAsk), Arrival::kInOrder);
-  EXPECT_EQ(r.channel.owed(), Owed::kSoon);
+  EXPECT_EQ(r.channel.owed(), Owed::kAsked);
   r.acknowledge();
   EXPECT_EQ(r.come(3), Arrival::kEarly);
   EXPECT_EQ(r.channel.owed(), Owed::kSoon);

@@ -218,6 +218,8 @@ class Core {
   // datagram. A forged report cannot contain the question of our RTS.
   void on_unreachable(const sdk::Address &to, std::span<const uint8_t> datagram);
   void on_idle();  // there is nothing more to read for now
+  // A progress begins. What the application sends before the next one may be a reply.
+  void begin_pass() { ++passes_; }
   // Set before each round: `full` means that the application does not read its completions. Then
   // packets that would add completions wait, and everything else goes on: acknowledgements,
   // answers, the application's own operations.
@@ -255,6 +257,7 @@ class Core {
   Upper &upper() { return upper_; }
   Inbox &inbox() { return inbox_; }
   bool full() const { return full_; }
+  uint64_t passes() const { return passes_; }
   bool waits_for_answers() const { return waits_; }
   void count_unanswered() { ++unanswered_; }
   Counters &counters() { return counters_; }
@@ -441,6 +444,7 @@ class Core {
   uint32_t proven_ = 0;        // to peers that then proved it
   uint32_t depth_ = 0;         // nested calls into the core
   uint32_t batch_ = 0;         // datagrams since on_idle()
+  uint64_t passes_ = 0;        // calls of begin_pass()
   bool unflushed_ = false;
   size_t unanswered_ = 0;
   bool parting_ = false, down_ = false, full_ = false;

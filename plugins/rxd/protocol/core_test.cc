@@ -115,6 +115,54 @@ TEST(Core, AnOperationFailsWhenThePeerDoesNotAnswer) {
   EXPECT_EQ(c.failed, 1U);
 }
 
+// The packets of an exchange in which `b` answers before its next progress, or does not.
+size_t exchange(Wire &wire, End &a, End &b, End::Until until, bool replies) {
+  char out[64] = "one of a pair", in[2][64];
+  a.post(in[0], sizeof in[0]);
+  b.post(in[1], sizeof in[1]);
+  const size_t before = wire.tail, done = a.done;
+  EXPECT_EQ(a.send(1, out, sizeof out, true, until), 0);
+  while (wire.step()) {
+  }
+  b.core().poll();  // the end of the progress that brought it
+  EXPECT_EQ(b.posted(), 0U);
+  if (!replies) {
+    while (wire.step()) {
+    }
+    wire.pass(kMillisecond);
+    EXPECT_EQ(a.done, done + 1);
+  }
+  EXPECT_EQ(b.send(0, out, sizeof out, true, until), 0);
+  while (wire.step()) {
+  }
+  EXPECT_EQ(a.done, done + 1);  // the reply, or a packet before it, has told
+  wire.pass(kMillisecond);
+  EXPECT_EQ(a.posted(), 0U);
+  return wire.tail - before;
+}
+
+TEST(Core, AnswersMayLeaveWithTheReplyThatIsExpected) {
+  for (const End::Until until : {End::Until{.delivery = true}, End::Until{.transmit = true}}) {
+    Wire wire(4096);
+    End a(wire, 0, quick()), b(wire, 1, quick());
+    exchange(wire, a, b, until, false);
+    b.delays = true;
+    const size_t apart = exchange(wire, a, b, until, true);
+    EXPECT_EQ(exchange(wire, a, b, until, true), apart);
+    EXPECT_EQ(b.delayed, 0U);
+    EXPECT_EQ(exchange(wire, a, b, until, true), apart - 1);
+    EXPECT_EQ(b.delayed, 1U);
+    exchange(wire, a, b, until, false);  // it waits in vain, until the next progress
+    EXPECT_EQ(b.delayed, 2U);
+    EXPECT_EQ(exchange(wire, a, b, until, true), apart);
+    EXPECT_EQ(b.delayed, 2U);
+    b.delays = false;
+    exchange(wire, a, b, until, true);
+    EXPECT_EQ(exchange(wire, a, b, until, true), apart);  // nobody would send it in the end
+    EXPECT_EQ(a.failed + b.failed, 0U);
+  }
+}
+
 TEST(Core, ClosesWhenEverythingHasArrived) {
   Wire wire(4096);
   End a(wire, 0, quick()), b(wire, 1, quick());

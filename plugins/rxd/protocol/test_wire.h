@@ -103,16 +103,26 @@ class End final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
   }
   void progress() {
     awake_ = false;
+    core_->begin_pass();
     core_->on_idle();
     core_->poll();
   }
 
+  // `delivery`, `transmit`: TxOp.
+  struct Until {
+    bool delivery = false, transmit = false;
+  };
   int send(uint32_t to, const void *data, size_t length, bool tagged = true) {
+    return send(to, data, length, tagged, {});
+  }
+  int send(uint32_t to, const void *data, size_t length, bool tagged, Until until) {
     TxOp *op = core_->take();
     if (op == nullptr) return -FI_EAGAIN;
     wake();
     op->tagged = tagged;
     op->tag = 7;
+    op->delivery = until.delivery;
+    op->transmit = until.transmit;
     op->length = length;
     op->iov[0] = {const_cast<void *>(data), length};
     op->count = 1;
@@ -133,6 +143,8 @@ class End final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
   size_t warnings = 0;
   uint64_t deadline = 0;
   bool low = false;
+  bool delays = false;          // flush_later() allows it
+  size_t delayed = 0;           // calls of it
   uint32_t named = UINT32_MAX;  // addresses below are in the address vector
 
   Path *open(const sdk::Address &peer, int &) override {
@@ -170,6 +182,10 @@ class End final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
   bool buffers_low() const override { return low; }
   ssize_t resolve(const RmaVector &, uint64_t, iovec *, size_t) override { return -FI_EACCES; }
   uint64_t now_ns() override { return wire_.now; }
+  bool flush_later() override {
+    delayed += delays;
+    return delays;
+  }
   void set_deadline(uint64_t at) override { deadline = at; }
   void random(std::span<uint8_t> out) override {
     for (uint8_t &byte : out)

@@ -147,11 +147,23 @@ void WeftConversation::on_deadline(uint64_t now) {
 void WeftConversation::on_room() {
   if (resumes_) resume();
   const uint64_t now = core_.carrier().now_ns();
-  if (now < gather_until_ && channel_.owed() < Channel::Owed::kSoon && answers_ == nullptr &&
+  if (now < gather_until_ && channel_.owed() < Channel::Owed::kAsked && answers_ == nullptr &&
       pending_ == nullptr && !channel_.has_lost())
     return core_.want_room(peer_);
+  if (leaves_with_reply() && core_.carrier().flush_later()) return core_.want_room(peer_);
   pump();
-  if (channel_.owed() >= Channel::Owed::kSoon && !send_acknowledgement(now)) core_.want_room(peer_);
+  if (channel_.owed() >= Channel::Owed::kAsked && !send_acknowledgement(now))
+    core_.want_room(peer_);
+}
+
+// Whether there is nothing to send but what the peer is to be told of its messages, and the
+// application is likely to reply before its next progress.
+bool WeftConversation::leaves_with_reply() {
+  const bool tells = answers_ != nullptr || channel_.owed() == Channel::Owed::kAsked;
+  if (!tells || owed_ != 0 || channel_.owed() > Channel::Owed::kAsked) return false;
+  replies_.told(core_.passes());
+  return replies_.expected() && pending_ == nullptr && ready_ == nullptr && unsent_ == nullptr &&
+         pulls_ == 0 && !wants_ping_ && !parting_ && !channel_.has_lost();
 }
 
 void WeftConversation::on_idle() {

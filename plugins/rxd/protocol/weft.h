@@ -24,6 +24,7 @@
 #define WEFT_PLUGINS_RXD_PROTOCOL_WEFT_H
 
 #include <weft/sdk/pool.h>
+#include <weft/sdk/replies.h>
 
 #include <array>
 #include <cstdint>
@@ -160,6 +161,7 @@ class WeftConversation final : public Conversation {
   void pump();
   bool has_output() const;
   bool gathers(const TxOp &op);
+  bool leaves_with_reply();
   Built build(OutPacket *&packet);
   void add_answers(wire::Writer &w);
   void add_pulls(wire::Writer &w);
@@ -302,6 +304,7 @@ class WeftConversation final : public Conversation {
   uint64_t came_ = 0, wanted_ = 0, granted_ = kFirstMessages;
   uint64_t held_ = 0, wanted_bytes_ = 0, granted_kib_ = kFirstCredit;
   uint64_t told_ = kFirstMessages, told_kib_ = kFirstCredit;  // as last sent to the peer
+  sdk::Replies replies_;   // to what the peer is told of its messages
   uint32_t gathered_ = 0;  // bytes of short messages that wait to share a packet
   // Times in ns.
   uint64_t gather_until_ = 0;

@@ -180,7 +180,7 @@ bool WeftConversation::take_data(const wire::Packet &packet, std::span<const uin
     return true;
   }
   channel_.accept(number, packet.header, moment);
-  if (channel_.owed() >= Channel::Owed::kSoon) core_.want_room(peer_);
+  if (channel_.owed() >= Channel::Owed::kAsked) core_.want_room(peer_);
   // The pull window is twice what arrived in the last round trip.
   if (const uint64_t trip = channel_.round_trip().smoothed();
       trip != 0 && now - epoch_at_ >= trip) {

@@ -23,6 +23,7 @@ constexpr uint32_t kMaxUnanswered = 256;
 // ---- operations ----
 
 void WeftConversation::start(TxOp &op) {
+  replies_.sent(core_.passes());
   op.next = nullptr;
   op.previous = last_;
   (last_ != nullptr ? last_->next : first_) = &op;
