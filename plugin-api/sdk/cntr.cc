@@ -50,7 +50,7 @@ Cntr::Cntr(DomainContext &domain, const fi_cntr_attr &attr, void *context, fid_p
   c()->fid.ops = const_cast<fi_ops *>(fid_ops<Cntr>());
   c()->ops = const_cast<fi_ops_cntr *>(owner == nullptr ? cntr_ops<Cntr>() : imported_ops());
   if (import_ != nullptr) wait_.set_listener(import_.get());
-  if (device_ != nullptr && !domain.engine->yields()) device_->engine.yield_after(0);
+  if (device_ != nullptr) device_->yield_as(*domain.engine);
 }
 
 Cntr::~Cntr() = default;

@@ -94,7 +94,7 @@ Cq::Cq(DomainContext &domain, const fi_cq_attr &attr, void *context, fid_peer_cq
   c()->ops = const_cast<fi_ops_cq *>(owner != nullptr     ? imported_ops()
                                      : device_ != nullptr ? device_ops()
                                                           : cq_ops<Cq>());
-  if (device_ != nullptr && !domain.engine->yields()) device_->engine.yield_after(0);
+  if (device_ != nullptr) device_->yield_as(*domain.engine);
 }
 
 Cq::~Cq() = default;

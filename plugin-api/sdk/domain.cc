@@ -39,6 +39,7 @@ DomainCore::DomainCore(const weft_instance *instance, struct fid *fid,
     : engine_(settings.locked),
       opened_with_(instance->core, copy_of(settings.info, *instance->core)),
       memory_(memory) {
+  engine_.yield_after(Engine::reads_of_a_turn(instance));
   shared_.instance = instance;
   shared_.fid = fid;
   shared_.engine = &engine_;

@@ -7,6 +7,7 @@
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
+#include <weft/sdk/params.h>
 #include <weft/sdk/relay.h>
 
 #include <algorithm>
@@ -224,6 +225,11 @@ void Engine::flush_dirty() {
     turn_->on_flush();
   }
   flushing_.clear();
+}
+
+unsigned Engine::reads_of_a_turn(const weft_instance *instance) {
+  const weft_value *const value = params_detail::value_of(instance, "yield_after");
+  return value != nullptr ? unsigned(value->number) : kReadsOfATurn;
 }
 
 [[gnu::noinline]] void Engine::give_way() {

@@ -21,7 +21,8 @@ Eq::Eq(const weft_instance *instance, std::atomic<size_t> &children, uint64_t fl
       children_(children),
       owner_(owner),
       writable_(flags & FI_WRITE),
-      sized_(FI_VERSION_GE(api_version, FI_VERSION(1, 5))) {
+      sized_(FI_VERSION_GE(api_version, FI_VERSION(1, 5))),
+      yield_after_(Engine::reads_of_a_turn(instance)) {
   c()->fid.ops = const_cast<fi_ops *>(fid_ops<Eq>());
   c()->ops = const_cast<fi_ops_eq *>(eq_ops<Eq>());
 }

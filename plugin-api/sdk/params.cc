@@ -15,6 +15,13 @@ const weft_value *value_at(const weft_instance *instance, uint32_t index) {
                                               size_t{index} * instance->params->struct_size);
 }
 
+const weft_value *value_of(const weft_instance *instance, std::string_view name) {
+  const weft_unit *const unit = instance->unit;
+  for (uint32_t i = 0; unit != nullptr && i < unit->param_count; ++i)
+    if (unit->params[i]->name == name) return value_at(instance, i);
+  return nullptr;
+}
+
 std::string_view text(const weft_value *value) {
   return value != nullptr && value->string_core != nullptr ? value->string_core
                                                            : std::string_view();

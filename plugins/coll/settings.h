@@ -36,6 +36,7 @@ inline constexpr weft_param kAll[] = {
                     "the layer is offered to programs that do not ask for FI_COLLECTIVE, too"),
     sdk::int_param("tx_size", "1024", "tx_attr.size: sends in flight per endpoint", 1, 65536),
     sdk::int_param("rx_size", "1024", "rx_attr.size: receives expected per endpoint", 1, 65536),
+    sdk::yield_after_param(),
     sdk::string_param(
         "libcuda", "libcuda.so.1",
         "the driver's library for memory of CUDA devices (FI_HMEM), which the provider "

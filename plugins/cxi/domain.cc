@@ -23,10 +23,9 @@
 namespace weft::cxi {
 namespace {
 
-constexpr unsigned kReadsOfATurn = 32;  // that find nothing: 30 us over the NIC in software
-constexpr uint32_t kBurst = 64;         // operations that wait for progress, at most
-constexpr size_t kOwnTriggered = 8;     // of a service, which stay free (fi_cxi.7)
-constexpr size_t kFewEntries = 32;      // two endpoints have hardly any left for messages
+constexpr uint32_t kBurst = 64;      // operations that wait for progress, at most
+constexpr size_t kOwnTriggered = 8;  // of a service, which stay free (fi_cxi.7)
+constexpr size_t kFewEntries = 32;   // two endpoints have hardly any left for messages
 
 // What the domain's attribute says, or what is found for this user.
 Result<AuthKey> key_for(Fabric &fabric, const fi_info &info, const Device &device,
@@ -91,7 +90,6 @@ Domain::Domain(Fabric &fabric, const sdk::DomainSettings &settings, const fi_inf
     return from(domain.fid)->check_peer(peer);
   };
   if (has_vector_keys_) shared().av_keys = &vector_keys_;
-  engine().yield_after(kReadsOfATurn);
   regions_.optimized = fabric.settings().optimized_mrs;
   regions_.match_events = fabric.settings().mr_match_events;
   regions_.key_cache = fabric.settings().prov_key_cache;

@@ -158,6 +158,7 @@ inline constexpr weft_param kAll[] = {
     sdk::int_param("telemetry_rgid", "-1",
                    "the resource group that telemetry is of; -1: all. A NIC in software has one",
                    INT32_MIN, INT32_MAX),
+    sdk::yield_after_param("32"),  // 30 us over the NIC in software
     sdk::string_param("libcuda", "libcuda.so.1",
                       "the driver's library for memory of CUDA devices (FI_HMEM); empty: none"),
     sdk::size_param("safe_devmem_copy_threshold", "4096",

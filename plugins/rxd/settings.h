@@ -70,6 +70,7 @@ inline constexpr weft_param kAll[] = {
                    "peers that talk to us and are not in the address vector; beyond it the peer "
                    "that was idle longest is removed; if none is idle, newcomers must wait",
                    1, 1 << 24),
+    sdk::yield_after_param(),
     sdk::string_param("libcuda", "libcuda.so.1",
                       "the driver's library for memory of CUDA devices (FI_HMEM); empty: none"),
 };

@@ -67,6 +67,7 @@ inline constexpr weft_param kAll[] = {
     sdk::int_param("close_linger_ms", "1000",
                    "milliseconds that fi_close waits for operations whose connection is being made",
                    0, 600000),
+    sdk::yield_after_param(),
     sdk::string_param(
         "libcuda", "libcuda.so.1",
         "the driver's library for memory of CUDA devices (FI_HMEM), which the provider "

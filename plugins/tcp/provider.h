@@ -85,6 +85,7 @@ inline constexpr weft_param kAll[] = {
                    "FI_EP_RDM: connections of an endpoint with peers that are not in its address "
                    "vector, at most half of `ulimit -n`; the one idle for longest makes room",
                    1, 1000000),
+    sdk::yield_after_param(),
     sdk::string_param("libcuda", "libcuda.so.1",
                       "the driver's library for memory of CUDA devices (FI_HMEM); empty: none"),
     sdk::int_param("port_low_range", "0",

@@ -46,6 +46,7 @@ inline constexpr weft_param kAll[] = {
     sdk::int_param("multicast_hops", "1", "routers that datagrams to a group may pass", 0, 255),
     sdk::bool_param("offload", "1",
                     "let the kernel cut and join runs of equal datagrams (UDP_SEGMENT, UDP_GRO)"),
+    sdk::yield_after_param(),
     sdk::string_param("libcuda", "libcuda.so.1",
                       "the driver's library for memory of CUDA devices (FI_HMEM); empty: none"),
 };

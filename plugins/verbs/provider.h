@@ -54,6 +54,7 @@ inline constexpr weft_param kAll[] = {
     sdk::int_param("resolve_timeout_ms", "2000",
                    "milliseconds to find the address of a peer, and again to find its route", 1,
                    600000),
+    sdk::yield_after_param(),
     sdk::int_param("close_linger_ms", "1000",
                    "milliseconds that fi_close and fi_shutdown wait for the peer's device to take "
                    "what was injected, and for their own to give up receives",

@@ -44,13 +44,15 @@ class DeviceSource {
 template <class Source>
 class DeviceEngine : public Poller {
  public:
-  DeviceEngine(std::unique_ptr<Source> of, bool locked) : engine(locked), source(std::move(of)) {
-    engine.yield_after(kReadsOfATurn);
-  }
+  DeviceEngine(std::unique_ptr<Source> of, bool locked) : engine(locked), source(std::move(of)) {}
   ~DeviceEngine() {
     Guard guard(engine.lock());
     if (started_) engine.remove_poller(*this);
   }
+  // Readers give way as those of the domain's engine do. A read looks at memory only, so kReads of
+  // them take about as long as one there.
+  static constexpr unsigned kReads = 8;
+  void yield_as(const Engine &domain) { engine.yield_after(kReads * domain.yields_after()); }
   // With the lock held.
   void start() {
     engine.add_poller(*this);
@@ -65,9 +67,6 @@ class DeviceEngine : public Poller {
     return 0;
   }
   bool may_wait() override { return source->arm(); }
-
-  // That find nothing. Each looks at memory only, so these take about as long as the default's.
-  static constexpr unsigned kReadsOfATurn = 1024;
 
   Engine engine;
   const std::unique_ptr<Source> source;

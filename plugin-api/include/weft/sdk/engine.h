@@ -184,12 +184,14 @@ class Engine {
 
   // A thread that reads a queue or a counter and has found nothing `reads` times in a row leaves the
   // processor to others: a peer may need it to send what the thread waits for. Where nobody wants
-  // it that costs little. The default, kReadsOfATurn, is some 50 us; a provider whose reads take
-  // longer or less time sets another, before anybody reads. 0: never, for a domain beneath a layer,
-  // whose lock is held meanwhile (WEFT_READ_BY_LAYER).
+  // it that costs little. The default is some 50 us; a unit whose reads take longer or less time has
+  // another (yield_after_param()). 0: never; so it is for a domain beneath a layer, whose lock is held
+  // meanwhile (WEFT_READ_BY_LAYER).
   static constexpr unsigned kReadsOfATurn = 128;
   void yield_after(unsigned reads) { yield_after_ = reads; }
-  bool yields() const { return yield_after_ != 0; }
+  unsigned yields_after() const { return yield_after_; }
+  // What the parameter says for objects of this instance; the default if its unit has none.
+  static unsigned reads_of_a_turn(const weft_instance *instance);
   // After each such read, by any thread. True: give_way(), as soon as no lock is held.
   bool is_turn_over(bool found) {
     const unsigned empty = empty_reads_.load(std::memory_order_relaxed);

@@ -133,7 +133,7 @@ class Eq final : public Object<Eq, fid_eq> {
     size_t count;
   };
   std::vector<Source> sources_;
-  unsigned yield_after_ = Engine::kReadsOfATurn;  // 0: a layer reads it with a lock held
+  unsigned yield_after_;  // 0: a layer reads it with a lock held
   std::atomic<unsigned> empty_reads_{0};
 };
 

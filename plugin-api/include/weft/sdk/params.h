@@ -55,6 +55,14 @@ constexpr weft_param list_param(const char *name, const char *fallback, const ch
   return {sizeof(weft_param), WEFT_TYPE_LIST, name, fallback, help, 0, 0};
 }
 
+// Every unit with queues has this parameter; the SDK reads it: Engine::yield_after.
+constexpr weft_param yield_after_param(const char *fallback = "128") {
+  return int_param("yield_after", fallback,
+                   "a thread that has read a queue or a counter so many times in a row and found "
+                   "nothing gives its processor to others; 0: never",
+                   0, 1 << 30);
+}
+
 namespace params_detail {
 
 // Not constexpr on purpose: to get here while compiling is an error that shows this name.
@@ -62,6 +70,8 @@ inline void the_unit_declares_no_parameter_of_this_name_and_type() {}
 
 // Null: the core handed over fewer values than the unit declares parameters.
 const weft_value *value_at(const weft_instance *instance, uint32_t index);
+// The same by name, for code that serves all units; null: the unit declares no such parameter.
+const weft_value *value_of(const weft_instance *instance, std::string_view name);
 std::string_view text(const weft_value *value);
 std::vector<std::string> split(const weft_value *value);
 Result<size_t> word(const weft_value *value, const char *name,
