@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <utility>
 
 #include <weft/sdk/quiet_thread.h>
@@ -29,14 +28,7 @@ Engine::Engine(bool locked) : lock_(locked) {}
 
 Engine::~Engine() {
   stop_thread();
-  if (delays_.joinable()) {
-    {
-      Guard guard(lock_);
-      ends_ = true;
-      delay_begins_.notify_one();
-    }
-    delays_.join();
-  }
+  delays_.reset();
   relay_.reset();  // its thread uses the descriptors
   for (int fd : {epoll_, cm_epoll_, timer_, wake_, nudge_})
     if (fd >= 0) close(fd);
@@ -162,49 +154,6 @@ void Engine::note_progress() {
   if (!patience_.pending()) return;
   const uint64_t now = now_ns();
   patience_.progressed(now, patience_.is_late(now) && interruptions_.any());
-}
-
-bool Engine::flush_later(Handler &handler) {
-  if (handler.dirty_ || handler.later_) return true;
-  if (!spinning()) return false;
-  lock_.need();
-  if (!delays_.joinable() && start_quiet_thread(delays_, [this] { watch_delays(); }) != 0)
-    return false;
-  later_.push_back(&handler);
-  handler.later_ = true;
-  if (no_delays_) [[unlikely]]
-    delay_begins_.notify_one();
-  return true;
-}
-
-void Engine::end_delay() {
-  for (Handler *const handler : later_) {
-    handler->later_ = false;
-    mark_dirty(*handler);
-  }
-  later_.clear();
-}
-
-// The thread of flush_later().
-void Engine::watch_delays() {
-  std::unique_lock guard(lock_);
-  while (!ends_) {
-    if (later_.empty()) {
-      no_delays_ = true;
-      delay_begins_.wait(guard);
-      no_delays_ = false;
-      continue;
-    }
-    const uint64_t passes = passes_;
-    delay_begins_.wait_for(guard, std::chrono::nanoseconds(kDelayNs), [this] { return ends_; });
-    if (passes != passes_) continue;  // progress() has flushed what waited then
-    try {
-      end_delay();
-      flush();
-    } catch (...) {
-      // No memory. There is no caller to tell; progress() tries again.
-    }
-  }
 }
 
 void Engine::flush_dirty() {

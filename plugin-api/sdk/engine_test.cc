@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -486,6 +488,36 @@ TEST(EngineFlush, OutputThatMayWaitLeavesByItselfWithoutARound) {
   Guard guard(e.engine.lock());
   EXPECT_TRUE(e.engine.flush_later(e[0]));
   e.drop(0);
+}
+
+// Its caller waits for no progress, though that of what is before it does.
+TEST(EngineFlush, OutputThatMayWaitLeavesBehindWhatWaitsForARound) {
+  EngineOf e(1);
+  {
+    Guard guard(e.engine.lock());
+    e.engine.mark_dirty(e[0]);
+    EXPECT_TRUE(e.engine.flush_later(e[0]));
+  }
+  EXPECT_TRUE(eventually([&] { return e[0].flushes() == 1; }));
+}
+
+// A child has no such thread, and ends without it.
+TEST(EngineFlush, AChildThatIsForkedClosesItsEngine) {
+  auto e = std::make_unique<EngineOf>(1);
+  {
+    Guard guard(e->engine.lock());
+    EXPECT_TRUE(e->engine.flush_later((*e)[0]));
+  }
+  EXPECT_TRUE(eventually([&] { return (*e)[0].flushes() == 1; }));  // the thread waits for more
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    e.reset();
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 // A thread blocks, or may.

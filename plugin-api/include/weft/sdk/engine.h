@@ -32,7 +32,6 @@
 #include <weft/sdk/patience.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -144,9 +143,9 @@ class Engine {
     if (threaded_ && &handler != turn_) kick();
   }
   // on_flush comes with the next progress(), not in the rest of this one; or from a thread, if there is
-  // none for kDelayNs, and within twice that time. Until then the handler may have more to send, which
-  // leaves with it. From the first such call on the lock is needed. False: nobody is sure to call
-  // progress() soon, or there is no thread, so it should flush now.
+  // none for kDelayNs, and within twice that time; or as the process exits. Until then the handler may
+  // have more to send, which leaves with it. From the first such call on the lock is needed. False:
+  // nobody is sure to call progress() soon, or there is no thread, so it should flush now.
   bool flush_later(Handler &handler);
   static constexpr uint64_t kDelayNs = 5'000'000;
   void set_deadline(Handler &handler, uint64_t at_ns);  // 0: none
@@ -238,6 +237,10 @@ class Engine {
     bool watched = false;
     std::vector<int> fds{};  // in the epoll set
   };
+  class Delays;
+  struct EndDelays {  // the class is known in one file only
+    void operator()(Delays *delays) const;
+  };
   struct Inner {
     int uses = 0;
     bool relayed = false;
@@ -251,7 +254,6 @@ class Engine {
   int watch_inner(int fd);
   void flush_dirty();
   void end_delay();
-  void watch_delays();
   void note_progress();  // for the patience
   void run_deadlines();
   void poll_direct();
@@ -271,12 +273,9 @@ class Engine {
   size_t ordered_ = 0;               // of these, with EPOLLET
   std::vector<Handler *> dirty_, flushing_;
   Handler *turn_ = nullptr;  // its on_flush is running
-  // With flush_later(): the handlers that wait, and the thread that watches over them.
+  // With flush_later(): the handlers that wait, and what watches over them.
   std::vector<Handler *> later_;
-  std::thread delays_;
-  std::condition_variable_any delay_begins_;
-  bool no_delays_ = false;  // the thread waits for delay_begins_
-  bool ends_ = false;       // the thread is to end
+  std::unique_ptr<Delays, EndDelays> delays_;
   std::vector<Polled> pollers_;
   std::map<int, Inner> inner_;  // descriptors of pollers
   size_t relayed_ = 0;          // of these, watched by relay_, which writes nudge_
