@@ -127,7 +127,8 @@ ssize_t Endpoint::start(const sdk::SendRequest &r) {
     return rc;
   }
   keeper_.started(0, sdk::OrderKind::kSend, op->fence);
-  Stream::start(*op, r.length, r.flags & FI_MORE, r.report, r.flags & WEFT_CARRIER_LATER);
+  Stream::start(*op, r.length, r.flags & FI_MORE, r.report && !(r.flags & WEFT_CARRIER_UNASKED),
+                r.flags & WEFT_CARRIER_LATER);
   return 0;
 }
 
@@ -146,7 +147,7 @@ ssize_t Endpoint::start(const sdk::RmaRequest &r) {
   const auto kind = r.write ? sdk::OrderKind::kWrite : sdk::OrderKind::kRead;
   op->fence |= keeper_.must_wait(0, kind);
   keeper_.started(0, kind, op->fence);
-  Stream::start(*op, r.length, r.flags & FI_MORE, r.report);
+  Stream::start(*op, r.length, r.flags & FI_MORE, r.report && !(r.flags & WEFT_CARRIER_UNASKED));
   return 0;
 }
 

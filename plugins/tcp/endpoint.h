@@ -65,7 +65,7 @@ inline constexpr uint64_t kSendFlags =
 
 // What a layer says of an operation (weft/sdk/carrier.h).
 inline constexpr uint64_t kMarks = WEFT_CARRIER_MARKS;
-inline constexpr uint64_t kOfLayers = kMarks | WEFT_CARRIER_LATER;
+inline constexpr uint64_t kOfLayers = kMarks | WEFT_CARRIER_LATER | WEFT_CARRIER_UNASKED;
 
 class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
                        public sdk::ConnectedCore,
@@ -88,6 +88,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   template <class T>
   void set_tables(T &object) const;
   static constexpr uint64_t kSendFlags = tcp::kSendFlags | kOfLayers;
+  static constexpr uint64_t kReadFlags = EndpointCore::kReadFlags | WEFT_CARRIER_UNASKED;
 
   // fi_ops_ep
   ssize_t cancel(void *context);

@@ -548,5 +548,95 @@ TEST(RdmLife, OperationsTowardAKilledPeerEnd) {
   survivor.expect_failures(survivor.start_all());
 }
 
+// ---- a sender that makes no more calls ----
+
+constexpr uint64_t kBursts = 40, kFew = 4, kLast = 20;
+constexpr uint64_t kMessages = kBursts * kFew + kLast;
+
+// Ways to send messages without a wait for a completion of the last of them.
+enum class Way { kInject, kBehindSends, kCounted, kSelective };
+constexpr Way kWays[] = {Way::kInject, Way::kBehindSends, Way::kCounted, Way::kSelective};
+
+// The other process. Its library learns that progress follows soon upon a burst. After the last burst
+// none does: the process exits, and closes nothing, or waits for something else.
+void send_and_be_quiet(int parent, Way way, bool exits) {
+  Options options;
+  if (way == Way::kCounted) options.tx_op_flags = FI_DELIVERY_COMPLETE;
+  if (!find_info(options)) options.tx_op_flags = 0;
+  if (way == Way::kCounted || way == Way::kSelective) options.tx_cq_flags = FI_SELECTIVE_COMPLETION;
+  static Node *node;  // reachable to the end
+  node = new Node(options, nullptr, [way](Node &n) {
+    if (way == Way::kCounted) n.count(FI_SEND);
+  });
+  tell_text(parent, node->name());
+  const fi_addr_t to = node->insert(hear_text(parent));
+  const uint64_t out = 42;
+  uint64_t tag = 0;
+  const auto send = [&] {
+    const bool injects = way == Way::kInject || (way == Way::kBehindSends && tag % 2 == 1);
+    ssize_t rc;
+    do {
+      rc = injects ? fi_tinject(node->ep, &out, sizeof out, to, tag)
+                   : fi_tsend(node->ep, &out, sizeof out, nullptr, to, tag, nullptr);
+      if (rc == -FI_EAGAIN) node->progress();
+    } while (rc == -FI_EAGAIN);
+    must(rc);
+    ++tag;
+  };
+  for (uint64_t burst = 0; burst < kBursts; ++burst) {
+    for (uint64_t i = 0; i < kFew; ++i) send();
+    node->progress();
+    if (burst != 0) continue;
+    // The first messages arrive: nothing else waits for a connection.
+    while (!can_hear(parent)) node->progress();
+    hear(parent);
+  }
+  while (tag < kMessages) send();
+  if (exits) exit(0);
+  hear(parent);
+}
+
+TEST(RdmLife, MessagesLeaveThoughTheirSenderMakesNoMoreCalls) {
+  covers("life cycle");
+  NEEDS_PROCESSES();
+  if (stack().find("ofi_rxd") != std::string::npos)
+    GTEST_SKIP()
+        << "datagrams need their sender: it sets their pace, and repeats those that are lost";
+  if (!in_fresh_process()) return;
+  for (const Way way : kWays) {
+    for (const bool exits : {false, true}) {
+      const std::string what = "way " + std::to_string(int(way)) + (exits ? ", exits" : "");
+      Child sender([=](int parent) { send_and_be_quiet(parent, way, exits); });
+      Child receiver([what](int parent) {
+        Node node{Options()};
+        node.insert(hear_text(parent));
+        tell_text(parent, node.name());
+        struct Receiving : Driver {
+          explicit Receiving(Node &n) : node(n) {}
+          void progress() override { node.progress(); }
+          Node &node;
+        } receiving(node);
+        uint64_t in;
+        fi_cq_tagged_entry entry;
+        for (uint64_t tag = 0; tag < kMessages; ++tag) {
+          must(fi_trecv(node.ep, &in, sizeof in, nullptr, FI_ADDR_UNSPEC, tag, 0, nullptr));
+          if (!receiving.until([&] { return fi_cq_read(node.rx_cq, &entry, 1) == 1; }))
+            throw std::runtime_error(what + ": message " + std::to_string(tag) + " does not come");
+          if (tag + 1 == kFew) tell(parent, 0);
+        }
+        tell(parent, 0);
+      });
+      tell_text(receiver.socket(), hear_text(sender.socket()));
+      tell_text(sender.socket(), hear_text(receiver.socket()));
+      hear(receiver.socket());
+      tell(sender.socket(), 0);
+      hear(receiver.socket());
+      if (!exits) tell(sender.socket(), 0);
+      sender.join();
+      receiver.join();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace weft::conformance::rdm

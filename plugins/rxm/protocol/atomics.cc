@@ -85,7 +85,7 @@ ssize_t Core::transmit_atomic(Connection &c, TxOp &op) {
   const size_t operands = size_t(op.header.size) - kAtomicVectorsSize;
   iovec iov[2] = {{&op.header, kHeaderSize + kAtomicVectorsSize}, {op.bounce.get(), operands}};
   if (op.bounce == nullptr) iov[0].iov_len += operands;
-  const uint64_t flags = (op.flags & FI_MORE) | FI_COMPLETION;
+  const uint64_t flags = op.asked() | (op.flags & FI_MORE) | FI_COMPLETION;
   ++op.tokens;
   if (const ssize_t rc = packet(c, iov, op.bounce == nullptr ? 1 : 2, flags, &op); rc != 0) {
     --op.tokens;

@@ -97,6 +97,8 @@ struct TxOp : Token {
     const bool waits = until != Tell::kNothing && form != Form::kRendezvous;
     return waits ? 0 : tagged ? FI_TAGGED : FI_MSG;
   }
+  // What the packets that begin the operation say of the application (Carrier::kUnasked).
+  uint64_t asked() const { return report ? 0 : WEFT_CARRIER_UNASKED; }
   TxOp() {}  // NOLINT(modernize-use-equals-default): leaves the large members uninitialised
 };
 

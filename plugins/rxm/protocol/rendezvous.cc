@@ -23,8 +23,9 @@ constexpr uint64_t kInvalidKey = UINT64_MAX;
 ssize_t Core::transmit_rendezvous(Connection &c, TxOp &op) {
   if (const ssize_t rc = describe(c, op); rc != 0) return rc;
   const iovec iov{&op.header, kHeaderSize + kVectorListSize};
+  const uint64_t flags = op.asked() | (op.flags & FI_MORE) | FI_COMPLETION;
   ++op.tokens;
-  if (const ssize_t rc = packet(c, &iov, 1, (op.flags & FI_MORE) | FI_COMPLETION, &op); rc != 0) {
+  if (const ssize_t rc = packet(c, &iov, 1, flags, &op); rc != 0) {
     --op.tokens;
     if (rc != -FI_EAGAIN) undescribe(op);
     return rc;

@@ -157,7 +157,7 @@ ssize_t Core::packet(Connection &c, const iovec *iov, size_t count, uint64_t fla
                                                            std::optional<uint32_t> data) {
   const bool waits = op.until != Tell::kNothing;
   constexpr uint64_t kLevels = FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
-  uint64_t flags = op.mark() | (op.flags & (waits ? FI_MORE : FI_MORE | kLevels));
+  uint64_t flags = op.mark() | op.asked() | (op.flags & (waits ? FI_MORE : FI_MORE | kLevels));
   if (length <= settings_.inject_limit) flags |= FI_INJECT;
   if (data) flags |= FI_REMOTE_CQ_DATA;
   Token *const token = op.inject ? nullptr : &op;
@@ -347,7 +347,7 @@ bool Core::flush(Connection &c) {
 // Remote memory access: the carrier does it.
 ssize_t Core::transmit_access(Connection &c, TxOp &op) {
   const bool write = op.form == TxOp::Form::kWrite;
-  uint64_t flags = op.flags & (FI_MORE | FI_REMOTE_CQ_DATA | sdk::kRmaRemoteLevels);
+  uint64_t flags = op.asked() | (op.flags & (FI_MORE | FI_REMOTE_CQ_DATA | sdk::kRmaRemoteLevels));
   if (write) flags |= FI_RMA;
   if (op.inject) flags |= FI_INJECT;
   if (write && c.flow_control_ && op.flags & FI_REMOTE_CQ_DATA && c.credits_ <= kKeptForCredits)

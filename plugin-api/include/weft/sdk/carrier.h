@@ -38,8 +38,8 @@ typedef struct weft_carrier_ops {
   // From now on messages of the peer wait in its stream, and leave shared receives to other peers.
   // With `held` 0 they do not wait any more.
   int (*hold)(struct fid_ep *ep, int held);
-  // WEFT_CARRIER_MARKS, or 0, or WEFT_CARRIER_MARKS | WEFT_CARRIER_LATER: further flags that
-  // fi_sendmsg and fi_writemsg of an identified endpoint take.
+  // Further flags that calls of an identified endpoint take: WEFT_CARRIER_MARKS, WEFT_CARRIER_LATER
+  // (fi_sendmsg, fi_writemsg), WEFT_CARRIER_UNASKED (fi_readmsg, too).
   uint64_t flags;
 } weft_carrier_ops;
 
@@ -54,6 +54,10 @@ typedef struct weft_carrier_ops {
 // next reads a queue. The message may wait for that one, to leave with it. If the layer reads a queue
 // first, the message leaves then; if it makes no more calls, within 10 ms.
 #define WEFT_CARRIER_LATER FI_ATOMIC
+
+// Of an operation: if it has a completion, that is the layer's, and the application wants none. So
+// nobody may read a queue, and what waits for that leaves within 10 ms all the same.
+#define WEFT_CARRIER_UNASKED FI_COLLECTIVE
 
 // Of a domain with connected endpoints, for a layer whose endpoints consist of several of them.
 #define WEFT_REGION_OPS "weft_region_1"

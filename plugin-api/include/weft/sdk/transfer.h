@@ -294,7 +294,9 @@ class TransferOps : public ReceiveOps<E> {
   static uint64_t known_flags(const SendRequest &) { return E::kSendFlags; }
   static uint64_t known_flags(const AtomicRequest &) { return E::kSendFlags; }
   static uint64_t known_flags(const RmaRequest &request) {
-    return request.write ? E::kSendFlags : EndpointCore::kReadFlags;
+    if (request.write) return E::kSendFlags;
+    if constexpr (requires { E::kReadFlags; }) return E::kReadFlags;
+    return EndpointCore::kReadFlags;
   }
   static uint64_t known_flags(const RecvRequest &) { return ~kDeferred; }  // start() knows
   // Operands, compare values and results of the calls that have one of each.
