@@ -2,7 +2,6 @@
 #include "core/api/process.h"
 
 #include <pthread.h>
-#include <sys/auxv.h>
 #include <unistd.h>
 #include <weft/runtime_dir.h>
 
@@ -151,7 +150,7 @@ namespace {
 // If `weft why` asks for the calls of programs, every program writes a file: so a program that
 // makes no call differs from one that runs on another library.
 __attribute__((constructor)) void note_process() {
-  if (getauxval(AT_SECURE) != 0 || getenv("WEFT_WHY") == nullptr) return;
+  if (secure_getenv("WEFT_WHY") == nullptr) return;
   try {
     (void)process();
   } catch (...) {  // no memory

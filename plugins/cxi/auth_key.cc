@@ -21,7 +21,7 @@ constexpr const char *kVnis = "SLINGSHOT_VNIS", *kDevices = "SLINGSHOT_DEVICES",
                      *kServices = "SLINGSHOT_SVC_IDS";
 
 const char *variable(const char *name) {
-  const char *const value = std::getenv(name);
+  const char *const value = secure_getenv(name);
   return value != nullptr && *value != '\0' ? value : nullptr;
 }
 

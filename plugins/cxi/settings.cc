@@ -33,7 +33,7 @@ Result<void> check_hardware(const Params &params) {
 // FI_UNIVERSE_SIZE: how many processes there are. Launchers set it for whatever libfabric there is.
 size_t universe_size(const weft_instance *instance, size_t usual) {
   constexpr const char *kName = "FI_UNIVERSE_SIZE";
-  const char *const text = std::getenv(kName);
+  const char *const text = secure_getenv(kName);
   if (text == nullptr || *text == '\0') return usual;
   const std::string_view all(text);
   size_t value = 0;

@@ -18,7 +18,6 @@
 
 #include <rdma/fi_errno.h>
 #include <stdlib.h>
-#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <weft/result.h>
@@ -32,7 +31,7 @@ namespace weft {
 // The folder's path, made if it is missing. Errors: what stands there is no folder of this user
 // alone (-FI_EACCES), or it can't be made.
 inline Result<std::string> runtime_directory() {
-  const char *chosen = getauxval(AT_SECURE) != 0 ? nullptr : getenv("WEFT_RUNTIME_DIR");
+  const char *chosen = secure_getenv("WEFT_RUNTIME_DIR");
   const std::string path = chosen != nullptr && chosen[0] != '\0'
                                ? std::string(chosen)
                                : "/dev/shm/weft-" + std::to_string(geteuid());

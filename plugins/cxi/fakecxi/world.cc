@@ -37,13 +37,13 @@ class PacketForm final : public RequestForm {
 };
 
 int64_t number_in(const char *variable, int64_t otherwise) {
-  const char *const text = std::getenv(variable);
+  const char *const text = secure_getenv(variable);
   return text != nullptr && *text != '\0' ? std::strtoll(text, nullptr, 0) : otherwise;
 }
 
 std::vector<std::string> list_in(const char *variable) {
   std::vector<std::string> all;
-  const char *const text = std::getenv(variable);
+  const char *const text = secure_getenv(variable);
   for (std::string rest = text != nullptr ? text : ""; !rest.empty();) {
     const size_t comma = std::min(rest.find(','), rest.size());
     all.push_back(rest.substr(0, comma));
