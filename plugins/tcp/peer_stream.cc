@@ -39,7 +39,8 @@ void PeerStream::launch(RdmOperation &op) {
   if (op.match && !may_match(op)) [[unlikely]]
     return ep_.finish(op, FI_EOPNOTSUPP);
   last_used_ = engine_.rounds();
-  start(op, op.length, op.more, op.report);
+  // A layer asks for completions of its own: who knows whether its application waits for one?
+  start(op, op.length, op.more, op.report && !domain_.shared().read_by_layer);
   if (open_ && stalled() && is_urgent()) ep_.look_again();
 }
 
