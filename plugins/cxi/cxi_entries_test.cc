@@ -21,9 +21,9 @@ namespace {
 constexpr size_t kMany = 100;
 
 // Its own process, with a NIC of its own.
-bool with_few_entries() {
-  return in_fresh_process(
-      {"FI_CXI_SOFT_LIST_ENTRIES=40", "FI_LOG_LEVEL=warn", "FI_CXI_SOFT_DEVICES=cxi0=127.0.0.43"});
+bool with_few_entries(const char *more = "FI_LOG_LEVEL=warn") {
+  return in_fresh_process({"FI_CXI_SOFT_LIST_ENTRIES=40", "FI_LOG_LEVEL=warn",
+                           "FI_CXI_SOFT_DEVICES=cxi0=127.0.0.43", more});
 }
 
 int open_endpoint(Node &node, std::vector<Handle<fid_ep>> &endpoints) {
@@ -215,6 +215,24 @@ TEST(CxiEntries, FlowControlOfWhatIsCanceled) {
     const Completion done = net.wait(from.tx_cq);
     EXPECT_EQ(done.err, 0) << fi_strerror(done.err);
     EXPECT_TRUE(sent.insert(done.context).second) << "told twice";
+  }
+}
+
+// Whoever has a receive: the NIC, which has no place for all and gives them back, or software.
+TEST(CxiEntries, EachCancelEndsAReceiveThatIsGivenBack) {
+  NIC_MATCHES();
+  if (!with_few_entries("FI_CXI_EQ_ACK_BATCH_SIZE=1")) return;  // one event in each progress
+  Net net(1);
+  fid_ep *const ep = net[0].ep;
+  uint64_t in;
+  char one;
+  for (size_t events = 0; events < kMany / 2 && !HasFailure(); ++events) {
+    for (size_t i = 0; i < kMany; ++i)
+      net.post([&] { return fi_recv(ep, &in, sizeof in, nullptr, FI_ADDR_UNSPEC, &one); });
+    for (size_t i = 0; i < events; ++i) EXPECT_FALSE(poll(net[0].rx_cq).has_value());
+    for (size_t i = 0; i < kMany; ++i) EXPECT_EQ(fi_cancel(&ep->fid, &one), 0) << i;
+    EXPECT_EQ(fi_cancel(&ep->fid, &one), -FI_ENOENT) << "there is none any more";
+    for (size_t i = 0; i < kMany; ++i) ASSERT_EQ(net.wait(net[0].rx_cq).err, FI_ECANCELED) << i;
   }
 }
 

@@ -221,12 +221,21 @@ void Inbox::free_slot(Slot &slot) {
 
 bool Inbox::cancel(const void *context) {
   for (Slot &slot : slots()) {
-    if (slot.receive == nullptr || slot.unlinked) continue;
+    if (slot.receive == nullptr || slot.unlinked || slot.is_canceled) continue;
     if (sdk::Receiver::context_of(*slot.receive) != context) continue;
-    portal_->unlink(List::kPriority, id_of(slot));
+    slot.is_canceled = true;
+    if (!slot.taken_back) portal_->unlink(List::kPriority, id_of(slot));
     return true;
   }
-  return false;
+  const auto has_it = [context](const sdk::Receive *one) {
+    return sdk::Receiver::context_of(*one) == context;
+  };
+  const auto found = std::ranges::find_if(back_, has_it);
+  if (found == back_.end()) return false;
+  sdk::Receive &receive = **found;
+  back_.erase(found);
+  receiver_.give_up(receive, FI_ECANCELED);
+  return true;
 }
 
 // It was not there any more if a message has taken it meanwhile.
@@ -241,7 +250,7 @@ void Inbox::on_unlink(const Event &event) {
     slot.total = 0;
     settle(slot);
     if (taken_back) counters_.receives_taken_back.add();
-    if (taken_back)
+    if (taken_back && !slot.is_canceled)
       back_.push_back(&receive);
     else
       receiver_.give_up(receive, FI_ECANCELED);
@@ -272,7 +281,9 @@ void Inbox::on_link(const Event &event) {
   slot.unlinked = true;
   slot.total = slot.saved_at;
   settle(slot);
-  if (taking_back_ != 0)
+  if (slot.is_canceled)
+    receiver_.give_up(receive, FI_ECANCELED);
+  else if (taking_back_ != 0)
     back_.push_back(&receive);
   else
     receiver_.put_back(receive);

@@ -101,7 +101,8 @@ class Inbox final : private sdk::Handler {
     uint32_t users = 0;               // messages under way
     bool unlinked = false;            // it takes no more,
     bool ends = false;                // and neither does its receive
-    bool taken_back = false;          // by take_back()
+    bool taken_back = false;          // by take_back(),
+    bool is_canceled = false;         // or by cancel(), unless a message has come first
     sdk::HmemPlace place;             // of memory of a device,
     Memory window;                    // and how the NIC reaches it
     bool is_multi() const { return receive->flags & FI_MULTI_RECV; }

@@ -286,6 +286,16 @@ TEST(DgramMsg, CancelEndsAReceive) {
   EXPECT_EQ(cancel_ends_a_receive(net), -FI_ENOENT);
 }
 
+TEST(DgramMsg, EachCancelEndsAReceive) {
+  NEEDS_SOFTWARE(FI_EP_DGRAM, "a device does not give receives back");
+  covers("fi_cancel");
+  Net net;
+  Bytes in(100);
+  each_cancel_ends_a_receive(net, [&](void *context) {
+    return fi_recv(net[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, context);
+  });
+}
+
 TEST(DgramMsg, AnEndpointSendsToItself) {
   covers("FI_LOCAL_COMM");
   Net net(1);

@@ -17,6 +17,7 @@
 #ifndef WEFT_TESTS_CONFORMANCE_MESSAGES_H
 #define WEFT_TESTS_CONFORMANCE_MESSAGES_H
 
+#include <functional>
 #include <iosfwd>
 #include <tuple>
 
@@ -57,6 +58,8 @@ auto every_form(const Forms &forms) {
 void scatters(Net &net, const std::vector<size_t> &sizes);
 // fi_cancel of one of two receives. Returns what a second one says.
 int cancel_ends_a_receive(Net &net);
+// Of many receives with one context, which `post` posts at application 1, each fi_cancel ends one.
+void each_cancel_ends_a_receive(Net &net, const std::function<ssize_t(void *context)> &post);
 // fi_send from applications 3, 1, 2, 1 to application 0, which has FI_SOURCE.
 void names_its_sources(Net &net, const std::vector<size_t> &sizes);
 

@@ -173,6 +173,44 @@ TEST(RdmMsg, CancelEndsAReceive) {
   cancel_ends_a_receive(net);
 }
 
+TEST(RdmMsg, EachCancelEndsAReceive) {
+  RDM_NEEDS(FI_MSG);
+  covers("fi_cancel");
+  Net net;
+  std::vector<uint8_t> in(100);
+  each_cancel_ends_a_receive(net, [&](void *context) {
+    return fi_recv(net[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, context);
+  });
+}
+
+// Whether a send ends earlier by that is not said: each ends once.
+TEST(RdmMsg, EachCancelIsOfAnotherSend) {
+  covers("fi_cancel");
+  constexpr int kMany = 8;
+  for (const size_t size : {8, 100000}) {
+    SCOPED_TRACE(size);
+    Options options;
+    options.tx_op_flags = FI_DELIVERY_COMPLETE;
+    if (!find_info(options)) GTEST_SKIP() << "fi_getinfo does not offer this level";
+    std::vector<uint8_t> out = pattern(size, 1), in(size);
+    Net net(2, options);
+    net.exchange(0, 1);
+    char one;
+    for (int i = 0; i < kMany; ++i)
+      net.post([&] { return fi_send(net[0].ep, out.data(), size, nullptr, net.at(0, 1), &one); });
+    for (int i = 0; i < kMany; ++i) EXPECT_EQ(fi_cancel(net[0].ep.fid(), &one), 0) << i;
+    EXPECT_EQ(fi_cancel(net[0].ep.fid(), &one), -FI_ENOENT) << "there is none any more";
+    for (int i = 0; i < kMany; ++i)
+      must(fi_recv(net[1].ep, in.data(), size, nullptr, FI_ADDR_UNSPEC, &in));
+    for (int i = 0; i < kMany; ++i) {
+      const Completion sent = net.wait(net[0].tx_cq);
+      EXPECT_TRUE(sent.err == 0 || sent.err == FI_ECANCELED) << sent.err;
+      EXPECT_EQ(sent.context, &one);
+    }
+    EXPECT_EQ(fi_cancel(net[0].ep.fid(), &one), -FI_ENOENT) << "they have ended";
+  }
+}
+
 TEST(RdmMsg, AnEndpointSendsToItself) {
   RDM_NEEDS(FI_MSG);
   Net net(1);
