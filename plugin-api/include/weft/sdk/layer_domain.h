@@ -44,13 +44,13 @@
 #include <weft/sdk/info_list.h>
 #include <weft/sdk/layer_info.h>
 #include <weft/sdk/levels.h>
+#include <weft/sdk/linger_budget.h>
 #include <weft/sdk/ops.h>
 #include <weft/sdk/scalable.h>
 #include <weft/sdk/shared_receive.h>
 #include <weft/sdk/shared_transmit.h>
 #include <weft/sdk/traffic_class.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -59,24 +59,6 @@ namespace weft::sdk {
 
 // tx_attr.size, rx_attr.size: more is refused.
 inline constexpr size_t kMaxQueueSize = 1 << 20;
-
-// How long fi_close of endpoints may wait for peers that do not answer: close_linger_ms of the
-// layer, for all endpoints of the domain together. A tenth of the time that passes is given back.
-// Waiting for peers that answer costs nothing. With the engine's lock held.
-class LingerBudget {
- public:
-  // ns that may be waited now, `most` at first.
-  uint64_t left(uint64_t now, uint64_t most) {
-    if (looked_at_ == 0) left_ = most;
-    left_ = std::min(most, left_ + (now - std::min(now, looked_at_)) / 10);
-    looked_at_ = now;
-    return left_;
-  }
-  void spend(uint64_t ns) { left_ -= std::min(left_, ns); }
-
- private:
-  uint64_t left_ = 0, looked_at_ = 0;
-};
 
 // `Core`: SoftwareDomain, or DomainCore for a layer whose regions are not in a table of its own; it
 // then passes its Memory.

@@ -333,11 +333,8 @@ class LayerEndpoint : public Object<E, fid_ep>,
   template <class Over, class InVain>
   void linger(Over over, InVain in_vain) {
     constexpr uint64_t kOthers = 1'000'000;  // ns without progress of the other endpoints
-    constexpr uint64_t kLeast = 2'000'000;   // ns that a peer may take to answer, at least
     const uint64_t begin = now_ns();
-    const uint64_t most = options().close_linger_ns;
-    const uint64_t end =
-        begin + std::max(std::min(kLeast, most), domain().linger_budget().left(begin, most));
+    const uint64_t end = domain().linger_budget().until(begin, options().close_linger_ns);
     while (!over() && now_ns() < end) {
       domain().engine().progress();
       if (!over()) lower_.wait(std::min(end, now_ns() + kOthers));
