@@ -20,6 +20,7 @@
 #include <weft/sdk/fid.h>
 #include <weft/sdk/hmem.h>
 #include <weft/sdk/hmem_pipe.h>
+#include <weft/sdk/linger_budget.h>
 #include <weft/sdk/pool.h>
 #include <weft/sdk/scalable.h>
 #include <weft/sdk/sock_addr.h>
@@ -67,6 +68,9 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   std::vector<UnconnectedEndpoint *> &unconnected() { return unconnected_; }           // the same
   std::vector<SharedReceiveContext *> &shared_receives() { return shared_receives_; }  // the same
 
+  // For announced messages of unconnected endpoints that close. With the lock held.
+  sdk::LingerBudget &linger_budget() { return linger_budget_; }
+
   // The address of an endpoint whose info names none, without a port.
   const sdk::SockAddr &source() const { return source_; }
 
@@ -99,6 +103,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   std::vector<Endpoint *> endpoints_;
   std::vector<UnconnectedEndpoint *> unconnected_;
   std::vector<SharedReceiveContext *> shared_receives_;
+  sdk::LingerBudget linger_budget_;
 };
 
 }  // namespace weft::tcp

@@ -42,8 +42,9 @@ struct RdmOperation final : Operation {
   uint8_t number = 0;  // of the rendezvous
   bool tagged = false;
   bool more = false;
-  bool is_canceled = false;  // by fi_cancel, when it had begun
-  bool match = false;        // FI_MATCH_COMPLETE: announced, whatever its length
+  bool is_canceled = false;      // by fi_cancel, when it had begun
+  bool is_injected : 1 = false;  // the application does not wait for it
+  bool match : 1 = false;        // FI_MATCH_COMPLETE: announced, whatever its length
   uint16_t wire_flags = 0;
   uint64_t tag = 0, data = 0;
 };
@@ -101,6 +102,13 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   // Nothing is in flight in either direction.
   bool is_idle() const;
   bool drains() const { return open_ && !output_empty(); }
+  // Announced messages that the peer may still ask for, or has not acknowledged.
+  bool has_announced() const {
+    return open_ && !output_lost() && free_numbers_.size() != announced_.size();
+  }
+  // Injected ones among them, or among what has to wait before it is sent.
+  bool has_injected() const;
+  bool reads() const { return open_ && !stalled() && !starved_; }
   // Closes our half. The stream receives until the peer closes its half; with `hurry` at most for
   // handshake_timeout_ms.
   void say_goodbye(bool hurry);

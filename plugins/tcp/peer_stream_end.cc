@@ -25,6 +25,15 @@ bool PeerStream::is_idle() const {
   return ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
+bool PeerStream::has_injected() const {
+  if (!open_ || output_lost()) return false;
+  for (const RdmOperation *op : announced_)
+    if (op != nullptr && op->is_injected) return true;
+  for (const SendItem *op = held_.first; op != nullptr; op = op->next)
+    if (static_cast<const RdmOperation *>(op)->is_injected) return true;
+  return false;
+}
+
 void PeerStream::say_goodbye(bool hurry) {
   leaving_ = true;
   ::shutdown(socket_, SHUT_WR);

@@ -224,7 +224,7 @@ TEST(Rdm, AMessageLongerThanTheSavedLimit) {
 // The sender closes in the middle: matched messages whose data is missing fail, and fetched ones
 // can be received.
 TEST(Rdm, ASenderDiesAmongAnnouncements) {
-  if (!in_fresh_process({"FI_TCP_MAX_SAVED_SIZE=64K"})) return;
+  if (!in_fresh_process({"FI_TCP_MAX_SAVED_SIZE=64K", "FI_TCP_CLOSE_LINGER_MS=0"})) return;
   Node b;
   auto a = std::make_unique<Node>();
   const fi_addr_t to = a->insert(b);
@@ -260,6 +260,37 @@ TEST(Rdm, ASenderDiesAmongAnnouncements) {
     EXPECT_EQ(in, out);
   }
   EXPECT_LT(here, kCount / 2);
+}
+
+// The receives are posted when the sender has begun to close.
+TEST(Rdm, AnnouncedMessagesArriveThoughTheirSenderCloses) {
+  if (!in_fresh_process({"FI_TCP_CLOSE_LINGER_MS=60000"})) return;
+  const size_t sizes[] = {65536, 65537, 1 << 20, 9 << 20, 300000, 8 << 20};
+  constexpr size_t kCount = 24;
+  for (const uint64_t level : {uint64_t{0}, uint64_t(FI_DELIVERY_COMPLETE)}) {
+    SCOPED_TRACE(level);
+    rdm::Options options = defaults();
+    options.tx_op_flags = level;
+    std::vector<Bytes> out, in;
+    Node b(options);
+    auto a = std::make_unique<Node>(options);
+    const fi_addr_t to = a->insert(b);
+    for (size_t i = 0; i < kCount; ++i) {
+      out.push_back(pattern(sizes[i % std::size(sizes)], unsigned(i)));
+      in.emplace_back(out.back().size());
+      must(fi_tsend(a->ep, out[i].data(), out[i].size(), nullptr, to, i, mark(i)));
+    }
+    // The announcements leave.
+    must(fi_tsend(a->ep, nullptr, 0, nullptr, to, kCount, mark(kCount)));
+    must(fi_trecv(b.ep, nullptr, 0, nullptr, FI_ADDR_UNSPEC, kCount, 0, mark(kCount)));
+    EXPECT_EQ(wait(b, mark(kCount), {a.get(), &b}).err, 0);
+    const std::jthread closes([&] { a.reset(); });
+    for (size_t i = 0; i < kCount; ++i) {
+      must(fi_trecv(b.ep, in[i].data(), in[i].size(), nullptr, FI_ADDR_UNSPEC, i, 0, mark(i)));
+      EXPECT_EQ(wait(b, mark(i), {&b}).err, 0) << i;
+      EXPECT_TRUE(in[i] == out[i]) << i;
+    }
+  }
 }
 
 TEST(Rdm, PeekClaimAndDiscard) {

@@ -164,29 +164,44 @@ ssize_t UnconnectedEndpoint::tx_size_left() {
   return enabled() ? ssize_t(tx_ops_.limit() - tx_ops_.in_use()) : -FI_EOPBADSTATE;
 }
 
-// Injected data must still be delivered: waits, at most close_linger_ms, for sockets that are full
-// and for peers that are being connected.
+// Injected data must still be delivered: waits, at most close_linger_ms, for sockets that are full, for
+// peers that are being connected, and for peers that have been told of injected messages, and have to
+// ask for them. A peer that has been told of another message may ask for it, too, or has just done
+// so. The endpoints of a domain share the time for those that do not.
 void UnconnectedEndpoint::linger() {
-  const uint64_t end = sdk::now_ns() + uint64_t(settings().close_linger_ms) * 1'000'000u;
+  const uint64_t begin = sdk::now_ns();
+  const uint64_t most = uint64_t(settings().close_linger_ms) * 1'000'000u;
+  sdk::LingerBudget &budget = tcp_domain_.linger_budget();
+  const uint64_t end = begin + most, end_of_others = budget.until(begin, most);
   std::vector<pollfd> waiting;
   for (;;) {
     engine_.progress();
     waiting.clear();
-    bool will_connect = false;
-    for (PeerStream *stream : streams_)
-      if (stream->drains()) waiting.push_back({stream->socket(), POLLOUT, 0});
+    bool must_wait = false, may_wait = false;
+    for (PeerStream *stream : streams_) {
+      const bool drains = stream->drains(), injected = stream->has_injected();
+      const bool waits = injected || stream->has_announced();
+      may_wait |= waits;
+      must_wait |= drains || injected;
+      const int events = (drains ? POLLOUT : 0) | (waits && stream->reads() ? POLLIN : 0);
+      if (events != 0) waiting.push_back({stream->socket(), short(events), 0});
+    }
     for (auto &[address, peer] : peers_) {
       if (peer->pending.empty() || peer->attempt == nullptr) continue;
-      will_connect = true;
+      must_wait = true;
       if (peer->attempt->connecting())
         waiting.push_back({peer->attempt->socket(), peer->attempt->awaited(), 0});
     }
-    const uint64_t now = sdk::now_ns();
-    if ((waiting.empty() && !will_connect) || now >= end) return;
+    if (!must_wait && !may_wait) return;
+    const uint64_t now = sdk::now_ns(), until = must_wait ? end : end_of_others;
+    if (now >= until) {
+      if (may_wait) budget.spend(now - begin);
+      return;
+    }
     // The engine does the work; poll() only waits until there may be some. A retry, or a peer that
     // connects to us instead, is none of these descriptors, hence the 10 ms.
     ::poll(waiting.data(), nfds_t(waiting.size()),
-           int(std::min<uint64_t>((end - now) / 1'000'000u + 1, 10)));
+           int(std::min<uint64_t>((until - now) / 1'000'000u + 1, 10)));
   }
 }
 
@@ -283,6 +298,7 @@ RdmOperation *UnconnectedEndpoint::take_operation(uint64_t flags) {
   op->stage = RdmOperation::kWhole;
   op->rendezvous = false;
   op->match = op->is_canceled = false;
+  op->is_injected = (flags & FI_INJECT) != 0;
   op->number = 0;
   op->pin_count = 0;
   op->result_count = 0;

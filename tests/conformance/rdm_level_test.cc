@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Completion levels (fi_cq.3, fi_cntr.3): every operation, while the target sleeps.
+#include <algorithm>
 #include <array>
 #include <thread>
 
@@ -78,31 +79,55 @@ TEST(RdmDelivery, IsToldThoughTheTargetMakesNoMoreCalls) {
   }
 }
 
-// The word of their delivery comes when the sender is gone.
-TEST(RdmDelivery, InjectedMessagesArriveThoughTheirSenderCloses) {
+// The word of their end comes when the sender is gone, or closes: the target has no receive before.
+class RdmInjected : public ::testing::TestWithParam<std::tuple<uint64_t, bool, size_t>> {};
+INSTANTIATE_TEST_SUITE_P(
+    Levels, RdmInjected,
+    ::testing::Combine(::testing::Values(FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE,
+                                         FI_DELIVERY_COMPLETE, FI_MATCH_COMPLETE),
+                       ::testing::Bool(), ::testing::Values(0, 40, SIZE_MAX)));
+
+TEST_P(RdmInjected, ArriveThoughTheirSenderCloses) {
+  const uint64_t level = std::get<0>(GetParam());
+  const bool tagged = std::get<1>(GetParam());
+  covers(fi_tostr(&level, FI_TYPE_OP_FLAGS));
   Options options;
-  options.tx_op_flags = FI_DELIVERY_COMPLETE;
+  options.tx_op_flags = level;
   if (!find_info(options)) GTEST_SKIP() << "fi_getinfo does not offer this level";
   fid_cntr *sent = nullptr;
+  std::vector<std::vector<uint8_t>> in;
   Net net(2, options, [&](Node &node) {
     if (sent == nullptr) sent = node.count(FI_SEND);
   });
   net.exchange(0, 1);
-  std::vector<uint8_t> out = pattern(40, 1), in(40);
+  const size_t size = std::min(std::get<2>(GetParam()), net[0].info->tx_attr->inject_size);
+  std::vector<uint8_t> out = pattern(size, 1);
   size_t count = 0;
   for (; count < 300; ++count) {
-    const ssize_t rc = fi_tinject(net[0].ep, out.data(), out.size(), net.at(0, 1), count);
+    const ssize_t rc = tagged ? fi_tinject(net[0].ep, out.data(), size, net.at(0, 1), count)
+                              : fi_inject(net[0].ep, out.data(), size, net.at(0, 1));
     if (rc == -FI_EAGAIN) break;
     must(rc);
   }
   EXPECT_GT(count, 10u);
   net.set_asleep(0, true);
-  std::thread closes([&] { net[0].ep.reset(); });
-  for (size_t i = 0; i < count; ++i) {
-    must(fi_trecv(net[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, i, 0, nullptr));
-    EXPECT_EQ(net.wait(net[1].rx_cq).err, 0) << i << " of " << count;
+  const std::jthread closes([&] { net[0].ep.reset(); });
+  in.assign(count, std::vector<uint8_t>(size));
+  const auto post = [&](size_t i) {
+    net.post([&] {
+      return tagged ? fi_trecv(net[1].ep, in[i].data(), size, nullptr, FI_ADDR_UNSPEC, i, 0, &in[i])
+                    : fi_recv(net[1].ep, in[i].data(), size, nullptr, FI_ADDR_UNSPEC, &in[i]);
+    });
+  };
+  // If the first one waits for its receive, it comes when the sender has begun to close. That does
+  // not wait long, so there are receives for all others before they are looked at.
+  for (size_t i = 0; i < count && !HasFailure(); ++i) {
+    if (i == 0) post(i);
+    for (size_t k = 1; i == 1 && k < count; ++k) post(k);
+    const Completion got = net.wait(net[1].rx_cq);
+    EXPECT_EQ(got.err, 0) << i << " of " << count;
+    EXPECT_EQ(*static_cast<std::vector<uint8_t> *>(got.context), out);
   }
-  closes.join();
 }
 
 }  // namespace
