@@ -140,6 +140,11 @@ Result<void> Lower::look_around() {
   own_.push_back(name_);  // of a device that is no interface of IP; a wildcard matches no peer
   reachable_ = name_;
   if (!name_.is_any()) return {};
+  for (const sdk::Address &own : own_) {
+    if (own.format() != name_.format() || own.is_any()) continue;
+    WEFT_TRY(sdk::Address name, own.with_port(name_.port()));
+    other_names_.push_back(name);
+  }
   for (const sdk::RankedInterface &i : sdk::rank_interfaces(facts, {}).used) {
     const sdk::Address own = i.interface.address;
     if (own.format() != name_.format()) continue;

@@ -81,6 +81,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   // Carrier
   Path *open(const sdk::Address &peer, int &err) override;
   void close(Path &path) override;
+  std::span<const sdk::Address> other_names() const override { return other_names_; }
   bool is_local(const sdk::Address &peer) override;
   bool checks_datagrams() const override { return has(WEFT_DATAGRAM_CHECKED); }
   bool names_sources() const override { return names_; }
@@ -149,6 +150,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   Upper &upper_;
   sdk::Address name_, reachable_;
   std::vector<sdk::Address> own_;  // addresses of this host, without ports
+  std::vector<sdk::Address> other_names_;
   uint32_t addr_format_ = FI_SOCKADDR;
   uint32_t tclass_ = FI_TC_UNSPEC;
   size_t size_ = 0;       // bytes of the largest datagram

@@ -99,7 +99,7 @@ class Acceptor final : public sdk::Handler {
     Stranger(Acceptor &acceptor, int fd)
         : acceptor_(acceptor),
           socket_(fd),
-          exchange_(acceptor.keys_.exchange(ConnectRole::kPassive)) {}
+          exchange_(acceptor.keys_.exchange(ConnectRole::kPassive, fd)) {}
     void on_event(uint32_t events) override;
     void on_deadline() override;
 

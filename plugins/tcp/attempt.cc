@@ -115,7 +115,7 @@ void Attempt::on_connected() {
     return failed(
         error == ECONNRESET ? PeerLink::Refusal::kHungUp : PeerLink::Refusal::kUnreachable, error);
   give_time();
-  exchange_ = peer.endpoint.keys().exchange(ConnectRole::kActive);
+  exchange_ = peer.endpoint.keys().exchange(ConnectRole::kActive, socket_);
   if (exchange_ == nullptr) return request();
   peer.endpoint.engine().change(*this, EPOLLIN, EPOLLIN);
   prove();

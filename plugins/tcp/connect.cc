@@ -72,7 +72,7 @@ void Endpoint::on_connecting() {
   if (const auto name = socket_name(socket_)) local_ = *name;
   apply_peer_settings(socket_, domain_.fabric().settings());
   give_time();
-  exchange_ = keys_.exchange(ConnectRole::kActive);
+  exchange_ = keys_.exchange(ConnectRole::kActive, socket_);
   if (exchange_ == nullptr) return request();
   step_ = Step::kProof;
   watch();

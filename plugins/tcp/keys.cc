@@ -17,6 +17,13 @@ Result<Keys> Keys::of(const fi_info &info, const Keys *inherited, const Settings
   return keys;
 }
 
+std::unique_ptr<KeyExchange> Keys::exchange(ConnectRole role, int fd) const {
+  if (key_.empty()) return nullptr;
+  const auto called = role == ConnectRole::kActive ? sdk::socket_peer(fd) : sdk::socket_name(fd);
+  return std::make_unique<KeyExchange>(role, key_, *mac_,
+                                       KeyExchange::place_of(called.value_or(sdk::SockAddr())));
+}
+
 Progress advance(int fd, KeyExchange &exchange, int &error) {
   for (;;) {
     if (const auto output = exchange.output(); !output.empty()) {

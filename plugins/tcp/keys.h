@@ -29,9 +29,8 @@ class Keys {
   static Result<Keys> of(const fi_info &info, const Keys *inherited, const Settings &settings,
                          uint32_t api_version);
 
-  std::unique_ptr<KeyExchange> exchange(ConnectRole role) const {
-    return key_.empty() ? nullptr : std::make_unique<KeyExchange>(role, key_, *mac_);
-  }
+  // Over a socket that is connected. Null: there is no key.
+  std::unique_ptr<KeyExchange> exchange(ConnectRole role, int fd) const;
 
  private:
   sdk::AuthKey key_;

@@ -1,7 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Authorization keys (fi_endpoint.3 and fi_domain.3, auth_key): endpoints with the same key
 // communicate; all others get an error.
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <cstring>
+#include <thread>
+#include <vector>
 
 #include "tests/conformance/rdm_harness.h"
 
@@ -15,6 +24,114 @@ bool in_impatient_process() {
                            "FI_OFI_RXD_PEER_TIMEOUT_MS=100"});
 }
 
+// A process at a peer's address that passes on what it gets, to an endpoint of its choice and back. It
+// has no key.
+class Relay {
+ public:
+  // `to`: a socket address. Connections are passed on, or datagrams.
+  Relay(const std::string &to, bool datagrams)
+      : to_(to), type_(datagrams ? SOCK_DGRAM : SOCK_STREAM), stop_(eventfd(0, 0)) {
+    listener_ = open();
+    sockaddr_storage any{};
+    any.ss_family = family();
+    socklen_t size = socklen_t(to_.size());
+    std::memcpy(&any, to_.data(), to_.size());  // the host, and a port of its own
+    reinterpret_cast<sockaddr_in *>(&any)->sin_port = 0;
+    must(::bind(listener_, reinterpret_cast<sockaddr *>(&any), size));
+    if (type_ == SOCK_STREAM) must(::listen(listener_, 16));
+    must(::getsockname(listener_, reinterpret_cast<sockaddr *>(&any), &size));
+    name_.assign(reinterpret_cast<char *>(&any), size);
+    if (type_ == SOCK_DGRAM) {
+      out_.push_back({listener_, open()});
+      connect(out_.back().second);
+    }
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Relay() {
+    eventfd_write(stop_, 1);
+    thread_.join();
+    for (const auto &[from, to] : out_) {
+      if (from != listener_) ::close(from);
+      ::close(to);
+    }
+    ::close(listener_);
+    ::close(stop_);
+  }
+  const std::string &name() const { return name_; }
+  size_t passed() const { return passed_; }  // bytes, from and to the endpoint behind it
+
+ private:
+  sa_family_t family() const { return reinterpret_cast<const sockaddr *>(to_.data())->sa_family; }
+  int open() const { return ::socket(family(), type_ | SOCK_CLOEXEC, 0); }
+  bool connect(int fd) const {
+    return ::connect(fd, reinterpret_cast<const sockaddr *>(to_.data()), socklen_t(to_.size())) ==
+           0;
+  }
+  void run() {
+    std::vector<uint8_t> bytes(65536);
+    for (;;) {
+      std::vector<pollfd> fds{{stop_, POLLIN, 0}};
+      if (type_ == SOCK_STREAM) fds.push_back({listener_, POLLIN, 0});
+      const size_t first = fds.size();
+      for (const auto &[from, to] : out_) {
+        fds.push_back({from, POLLIN, 0});
+        fds.push_back({to, POLLIN, 0});
+      }
+      ::poll(fds.data(), fds.size(), -1);
+      if (fds[0].revents != 0) return;
+      for (size_t i = first; i < fds.size(); ++i)
+        if (fds[i].revents != 0)
+          pass(fds[i].fd, fds[(i - first) % 2 == 0 ? i + 1 : i - 1].fd, bytes);
+      if (type_ == SOCK_STREAM && fds[1].revents != 0) take();
+    }
+  }
+  void take() {
+    const int from = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    const int to = open();
+    if (from >= 0 && connect(to)) {
+      out_.push_back({from, to});
+    } else {
+      if (from >= 0) ::close(from);
+      ::close(to);
+    }
+  }
+  void pass(int from, int to, std::vector<uint8_t> &bytes) {
+    socklen_t size = sizeof asker_;
+    const bool asks = type_ == SOCK_DGRAM && from == listener_;
+    const ssize_t n =
+        ::recvfrom(from, bytes.data(), bytes.size(), MSG_DONTWAIT,
+                   asks ? reinterpret_cast<sockaddr *>(&asker_) : nullptr, asks ? &size : nullptr);
+    if (asks && n >= 0) asker_size_ = size;
+    if (n > 0) passed_ += size_t(n);
+    if (n > 0 && to == listener_ && type_ == SOCK_DGRAM) {
+      (void)!::sendto(to, bytes.data(), size_t(n), 0, reinterpret_cast<sockaddr *>(&asker_),
+                      asker_size_);
+    } else if (n > 0) {
+      (void)!::send(to, bytes.data(), size_t(n), MSG_NOSIGNAL);
+    } else if (n == 0 && type_ == SOCK_STREAM) {
+      // The end of one direction is that of both, as of a relay that has seen a refusal.
+      ::shutdown(from, SHUT_RDWR);
+      ::shutdown(to, SHUT_RDWR);
+      std::erase_if(out_, [from, to](const auto &pair) {
+        if (pair.first != from && pair.second != from) return false;
+        ::close(from);
+        ::close(to);
+        return true;
+      });
+    }
+  }
+
+  const std::string to_;
+  const int type_, stop_;
+  int listener_;
+  std::string name_;
+  std::vector<std::pair<int, int>> out_;
+  sockaddr_storage asker_{};
+  socklen_t asker_size_ = 0;
+  std::atomic<size_t> passed_{0};
+  std::thread thread_;
+};
+
 class RdmAuth : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -26,13 +143,12 @@ class RdmAuth : public ::testing::Test {
     options.auth_key = key;
     return options;
   }
-  // A message from the first to the second fails, and nothing arrives.
-  static void expect_no_way(Net &net, size_t from, size_t to) {
+  // A message from the first to the second, or by way of `relay`, fails, and nothing arrives.
+  static void expect_no_way(Net &net, size_t from, size_t to, fi_addr_t relay = FI_ADDR_NOTAVAIL) {
+    const fi_addr_t at = relay != FI_ADDR_NOTAVAIL ? relay : net.at(from, to);
     std::vector<uint8_t> in(8), out(8, 1);
     must(fi_trecv(net[to].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 7, 0, &in));
-    net.post([&] {
-      return fi_tsend(net[from].ep, out.data(), out.size(), nullptr, net.at(from, to), 7, &out);
-    });
+    net.post([&] { return fi_tsend(net[from].ep, out.data(), out.size(), nullptr, at, 7, &out); });
     const Completion done = net.wait(net[from].tx_cq);
     EXPECT_NE(done.err, 0);
     EXPECT_EQ(done.context, &out);
@@ -86,6 +202,24 @@ TEST_F(RdmAuth, ARefusedPeerHarmsNoOther) {
   expect_no_way(net, 1, 0);
   net.exchange(0, 2);
   net.exchange(2, 0);
+}
+
+// It has the address of a peer, and passes on what the caller proves and gets proved: to another endpoint
+// with the key, and to the caller's own.
+TEST_F(RdmAuth, ARelayWithoutTheKeyIsNotThePeer) {
+  const bool datagrams = stack().starts_with("udp");
+  if (!datagrams && !stack().starts_with("tcp") && stack() != "sockets")
+    GTEST_SKIP() << stack() << ": its addresses are not those of sockets";
+  if (!in_impatient_process()) return;
+  Net net(2, with("key"));
+  for (const size_t behind : {1, 0}) {
+    Relay relay(net[behind].name(), datagrams);
+    const fi_addr_t at = net[0].insert(relay.name());
+    expect_no_way(net, 0, behind, at);
+    EXPECT_GT(relay.passed(), 0u) << "nobody has asked the relay";
+  }
+  net.exchange(0, 1);
+  net.exchange(1, 0);
 }
 
 }  // namespace

@@ -42,6 +42,8 @@ class Carrier {
   // ---- paths; null: `err` (FI_E...) ----
   virtual Path *open(const sdk::Address &peer, int &err) = 0;
   virtual void close(Path &path) = 0;
+  // Further addresses at which peers may call this endpoint, beside the one that it tells them.
+  virtual std::span<const sdk::Address> other_names() const { return {}; }
   // Whether the address is of this host. Datagrams to it are not damaged on their way.
   virtual bool is_local(const sdk::Address &peer) = 0;
   // Whether the network finds damaged datagrams as well as a checksum of ours would.

@@ -403,7 +403,8 @@ class Core {
   void on_connect(const wire::Connect &connect, std::span<const uint8_t> bytes);
   void on_accept(Peer &peer, const wire::Accept &accept);
   bool is_valid(const wire::Packet &packet);  // checksum and MAC of a handshake packet
-  void send_handshake(Path &path, std::span<uint8_t> bytes, size_t size, bool authentic);
+  void send_handshake(Path &path, std::span<uint8_t> bytes, size_t size, bool authentic,
+                      std::span<const uint8_t> behind = {});
   void end_lost();
   void end_conversation(Peer &peer);
   void note_deadline(Peer &peer);

@@ -26,6 +26,21 @@ uint64_t pause(uint32_t attempts) {
   return kMillisecond * std::min<uint64_t>(uint64_t{1} << std::min(attempts, 20U), kLastPause);
 }
 
+// What the code of a connect covers besides: the host and the port that were called. A scope is no part
+// of it, because each host numbers those for itself.
+struct Place {
+  explicit Place(const sdk::Address &called) {
+    const std::span<const uint8_t> host = called.host();
+    size = std::min(host.size(), sizeof bytes - 2);
+    std::copy_n(host.begin(), size, bytes);
+    bytes[size++] = uint8_t(called.port() >> 8);
+    bytes[size++] = uint8_t(called.port());
+  }
+  std::span<const uint8_t> all() const { return {bytes, size}; }
+  uint8_t bytes[32];
+  size_t size;
+};
+
 bool same_connection(const wire::Part &a, const wire::Part &b) {
   return a.instance == b.instance && a.connection == b.connection && a.cookie == b.cookie;
 }
@@ -89,12 +104,14 @@ void Core::write_name(std::span<uint8_t, wire::kNameSize> out) {
   std::memcpy(out.data(), own_.data(), own_.size());
 }
 
-// `bytes` must have room for a MAC after the first `size`.
-void Core::send_handshake(Path &path, std::span<uint8_t> bytes, size_t size, bool authentic) {
+// `bytes` must have room for a MAC after the first `size`. `behind`: what that covers, too.
+void Core::send_handshake(Path &path, std::span<uint8_t> bytes, size_t size, bool authentic,
+                          std::span<const uint8_t> behind) {
   iovec whole{bytes.data(), size};
   wire::set_checksum(bytes.data(), wire::checksum({&whole, 1}));
   if (authentic) {
-    wire::mac(handshake_key_, {&whole, 1}, 0,
+    const iovec covered[] = {whole, {const_cast<uint8_t *>(behind.data()), behind.size()}};
+    wire::mac(handshake_key_, covered, 0,
               std::span<uint8_t, wire::kMacSize>(bytes.data() + size, wire::kMacSize));
     whole.iov_len += wire::kMacSize;
   }
@@ -119,7 +136,7 @@ void Core::send_connect(Peer &peer) {
   const auto flags = uint16_t(wire::kFlagChecksum | (has_key() ? wire::kFlagMac : 0));
   wire::Writer writer(bytes);
   writer.connect({.flags = flags}, index_of(peer), wire::Token(peer.token), name, part);
-  send_handshake(*peer.path, bytes, writer.size(), has_key());
+  send_handshake(*peer.path, bytes, writer.size(), has_key(), Place(peer.address).all());
 }
 
 void Core::send_accept(Peer &peer, uint64_t index) {
@@ -282,7 +299,14 @@ bool Core::is_valid(const wire::Packet &packet) {
   const bool authentic = packet.header.has(wire::kFlagMac);
   if (packet.header.kind == wire::PacketKind::kChallenge) return true;
   if (!has_key()) return !authentic;
-  return authentic && wire::mac_fits(handshake_key_, packet, 0);
+  if (!authentic) return false;
+  if (packet.header.kind != wire::PacketKind::kConnect)
+    return wire::mac_fits(handshake_key_, packet, 0);
+  // Its sender has called us, and no other endpoint with the key whose packets somebody passes on.
+  const auto called = [&](const sdk::Address &own) {
+    return wire::mac_fits(handshake_key_, packet, 0, Place(own).all());
+  };
+  return called(own_) || std::ranges::any_of(carrier_.other_names(), called);
 }
 
 // Answers an RTS, or a connect with a useless token. Keeps no state, and the answer is no longer

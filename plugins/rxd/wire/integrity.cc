@@ -132,10 +132,12 @@ void mac(const Key &key, std::span<const iovec> pieces, uint32_t upper,
   end_mac(state, upper, out.data());
 }
 
-bool mac_fits(const Key &key, const Packet &packet, uint32_t upper) noexcept {
+bool mac_fits(const Key &key, const Packet &packet, uint32_t upper,
+              std::span<const uint8_t> behind) noexcept {
   if (packet.mac.size() != kMacSize) return false;
   auto state = begin_mac(key);
   update(state, packet.covered);
+  update(state, behind);
   uint8_t right[kMacSize];
   end_mac(state, upper, right);
   return sodium_memcmp(right, packet.mac.data(), kMacSize) == 0;

@@ -8,8 +8,8 @@ namespace weft::tcp {
 namespace {
 
 constexpr char kMagic[] = "weft-key";
-constexpr const char *kActiveLabel = "weft tcp active 1";
-constexpr const char *kPassiveLabel = "weft tcp passive 1";
+constexpr const char *kActiveLabel = "weft tcp active 2";
+constexpr const char *kPassiveLabel = "weft tcp passive 2";
 
 }  // namespace
 
@@ -18,13 +18,29 @@ const char *KeyExchange::text(Refusal refusal) noexcept {
     case Refusal::kNoKey:
       return "the peer does not prove an auth_key, which this endpoint requires";
     case Refusal::kOtherKey:
-      return "the peer has another auth_key";
+      return "the peer has another auth_key, or is called at an address that is not its own";
   }
   return "unknown";
 }
 
-KeyExchange::KeyExchange(ConnectRole role, const sdk::AuthKey &key, const sdk::Mac &mac)
-    : role_(role), key_(key), mac_(mac) {
+KeyExchange::Place KeyExchange::place_of(const sdk::SockAddr &address) {
+  Place place{};
+  const uint16_t port = address.port();
+  if (address.family() == AF_INET) {
+    const auto *v4 = reinterpret_cast<const sockaddr_in *>(address.c());
+    place[10] = place[11] = 0xff;
+    std::memcpy(place.data() + 12, &v4->sin_addr, 4);
+  } else if (address.family() == AF_INET6) {
+    std::memcpy(place.data(), &reinterpret_cast<const sockaddr_in6 *>(address.c())->sin6_addr, 16);
+  }
+  place[16] = uint8_t(port >> 8);
+  place[17] = uint8_t(port);
+  return place;
+}
+
+KeyExchange::KeyExchange(ConnectRole role, const sdk::AuthKey &key, const sdk::Mac &mac,
+                         const Place &place)
+    : role_(role), key_(key), mac_(mac), place_(place) {
   static_assert(kMagicSize == sizeof kMagic - 1);
   if (role_ == ConnectRole::kPassive) {
     sdk::random_bytes(passive_);
@@ -50,7 +66,7 @@ void KeyExchange::refuse(Refusal refusal) {
 }
 
 sdk::Mac::Code KeyExchange::code(const char *who) const {
-  return mac_.of(key_, {sdk::bytes_of(who), active_, passive_});
+  return mac_.of(key_, {sdk::bytes_of(who), active_, passive_, place_});
 }
 
 bool KeyExchange::peer_shows(const char *who, const uint8_t *at) const {

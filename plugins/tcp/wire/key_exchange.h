@@ -4,8 +4,12 @@
 //
 //   active side                                passive side
 //   "weft-key", nonce A            24 bytes →
-//                                  ←           nonce B, code(key, "passive", A, B)     32 bytes
-//   code(key, "active", A, B)      16 bytes →
+//                                  ←           nonce B, code(key, "passive", A, B, P)  32 bytes
+//   code(key, "active", A, B, P)   16 bytes →
+//
+// P is the address at which the active side has called, and where the passive side was called. So who
+// holds the key proves it for one address: a process that has another's address gains nothing when it
+// passes the bytes on to a third one that has the key, be it the caller itself.
 //
 // Example:
 //    #include <sys/socket.h>
@@ -30,6 +34,7 @@
 #define WEFT_PLUGINS_TCP_WIRE_KEY_EXCHANGE_H
 
 #include <weft/sdk/auth.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <optional>
 
@@ -45,7 +50,12 @@ class KeyExchange {
   };
   static const char *text(Refusal refusal) noexcept;
 
-  KeyExchange(ConnectRole role, const sdk::AuthKey &key, const sdk::Mac &mac);
+  // The address P: IPv6, or IPv4 as IPv6 (RFC 4291, 2.5.5.2), then the port. Without a scope, which
+  // each host numbers for itself.
+  using Place = std::array<uint8_t, 18>;
+  static Place place_of(const sdk::SockAddr &address);
+
+  KeyExchange(ConnectRole role, const sdk::AuthKey &key, const sdk::Mac &mac, const Place &place);
 
   // The place for the next bytes; empty when done or rejected.
   std::span<uint8_t> space() { return {in_.data() + have_, need_ - have_}; }
@@ -68,6 +78,7 @@ class KeyExchange {
   const ConnectRole role_;
   const sdk::AuthKey key_;
   const sdk::Mac &mac_;
+  const Place place_;
   Nonce active_{}, passive_{};
   bool greeted_ = false;  // passive: the nonces are exchanged
   bool done_ = false;

@@ -16,10 +16,15 @@ class KeyExchangeTest : public ::testing::Test {
     ASSERT_TRUE(mac) << mac.error().text;
     mac_ = *mac;
   }
-  KeyExchange active(std::string_view key) { return make(ConnectRole::kActive, key); }
-  KeyExchange passive(std::string_view key) { return make(ConnectRole::kPassive, key); }
-  KeyExchange make(ConnectRole role, std::string_view key) {
-    return KeyExchange(role, sdk::AuthKey(key.begin(), key.end()), *mac_);
+  KeyExchange active(std::string_view key, const char *at = "10.0.0.1") {
+    return make(ConnectRole::kActive, key, at);
+  }
+  KeyExchange passive(std::string_view key, const char *at = "10.0.0.1") {
+    return make(ConnectRole::kPassive, key, at);
+  }
+  KeyExchange make(ConnectRole role, std::string_view key, const char *at, uint16_t port = 7000) {
+    return KeyExchange(role, sdk::AuthKey(key.begin(), key.end()), *mac_,
+                       KeyExchange::place_of(*sdk::SockAddr::from_ip(at, port)));
   }
   static std::vector<uint8_t> take(KeyExchange &from) {
     std::vector<uint8_t> bytes(from.output().begin(), from.output().end());
@@ -85,6 +90,27 @@ TEST_F(KeyExchangeTest, RecordedBytesAreRefused) {
   const auto answer = take(d);
   give(d, std::span(answer).last(sdk::Mac::kSize), 100);
   EXPECT_EQ(d.rejected(), KeyExchange::Refusal::kOtherKey);
+}
+
+// Who has the called address passes the bytes on to another process with the key.
+TEST_F(KeyExchangeTest, WhoWasCalledElsewhereIsRefused) {
+  KeyExchange a = active("secret", "10.0.0.1"), b = passive("secret", "10.0.0.2");
+  talk(a, b, 100);
+  EXPECT_EQ(a.rejected(), KeyExchange::Refusal::kOtherKey);
+  EXPECT_FALSE(b.done());
+  KeyExchange c = active("secret"), d = make(ConnectRole::kPassive, "secret", "10.0.0.1", 7001);
+  talk(c, d, 100);
+  EXPECT_EQ(c.rejected(), KeyExchange::Refusal::kOtherKey);
+  EXPECT_FALSE(d.done());
+}
+
+TEST_F(KeyExchangeTest, BothFamiliesAndAnyScopeNameOnePlace) {
+  KeyExchange a = active("secret", "10.0.0.1"), b = passive("secret", "::ffff:10.0.0.1");
+  talk(a, b, 100);
+  EXPECT_TRUE(a.done() && b.done());
+  KeyExchange c = active("secret", "fe80::1%2"), d = passive("secret", "fe80::1%3");
+  talk(c, d, 100);
+  EXPECT_TRUE(c.done() && d.done());
 }
 
 TEST_F(KeyExchangeTest, OneWrongBitIsRefused) {
