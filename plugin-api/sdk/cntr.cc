@@ -211,7 +211,7 @@ uint64_t Cntr::read() {
     over = is_turn_over(held.engine, now);
   }
   if (over) [[unlikely]]
-    Engine::give_way();
+    device_ != nullptr ? device_->engine.give_way() : Engine::give_way(engine_);
   return now;
 }
 

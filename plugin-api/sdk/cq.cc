@@ -244,7 +244,7 @@ void Cq::push_error(CompletionError error) {
     over = held.engine.is_turn_over(n != -FI_EAGAIN);
   }
   if (over) [[unlikely]]
-    Engine::give_way();
+    Engine::give_way(engine_);
   return n;
 }
 
@@ -516,7 +516,7 @@ void Cq::Device::on_poll() {
     wait_.clear();
     if (!over) return -FI_EAGAIN;
   }
-  Engine::give_way();
+  device_->engine.give_way();
   return -FI_EAGAIN;
 }
 

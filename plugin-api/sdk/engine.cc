@@ -181,8 +181,23 @@ unsigned Engine::reads_of_a_turn(const weft_instance *instance) {
   return value != nullptr ? unsigned(value->number) : kReadsOfATurn;
 }
 
-[[gnu::noinline]] void Engine::give_way() {
+namespace {
+
+[[gnu::noinline]] uint64_t yield() {  // the ns that it took
+  const uint64_t began = now_ns();
   ::sched_yield();
+  return now_ns() - began;
+}
+
+}  // namespace
+
+void give_way(Turn &turn) {
+  turn.gave_way(yield());
+}
+
+void Engine::give_way(const std::atomic<Engine *> &place) {
+  const uint64_t ns = yield();
+  EngineGuard(place).engine.turn_of_readers_.gave_way(ns);
 }
 
 void Engine::poll_direct() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Output that waits for the next progress, and leaves though there is none: Engine::flush_later().
+#include <sched.h>
 #include <unistd.h>
 #include <weft/sdk/engine.h>
 #include <weft/sdk/quiet_thread.h>
@@ -19,7 +20,7 @@ template <class Mutex>
 std::unique_lock<Mutex> lock_soon(Mutex &mutex) {
   std::unique_lock<Mutex> lock(mutex, std::try_to_lock);
   for (const uint64_t end = now_ns() + 10 * Engine::kDelayNs; !lock && now_ns() < end;) {
-    Engine::give_way();
+    ::sched_yield();
     (void)lock.try_lock();
   }
   return lock;

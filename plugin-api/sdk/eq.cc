@@ -22,7 +22,7 @@ Eq::Eq(const weft_instance *instance, std::atomic<size_t> &children, uint64_t fl
       owner_(owner),
       writable_(flags & FI_WRITE),
       sized_(FI_VERSION_GE(api_version, FI_VERSION(1, 5))),
-      yield_after_(Engine::reads_of_a_turn(instance)) {
+      turn_(Engine::reads_of_a_turn(instance)) {
   c()->fid.ops = const_cast<fi_ops *>(fid_ops<Eq>());
   c()->ops = const_cast<fi_ops_eq *>(eq_ops<Eq>());
 }
@@ -212,16 +212,8 @@ ssize_t Eq::read(uint32_t *event, void *buf, size_t len, uint64_t flags) {
     progress();
     n = take(event, buf, len, flags);
   }
-  if (is_turn_over(n != -FI_EAGAIN)) Engine::give_way();
+  if (turn_.is_over(n != -FI_EAGAIN)) give_way(turn_);
   return n;
-}
-
-// As Engine::is_turn_over: an event queue may have many engines, or none.
-bool Eq::is_turn_over(bool found) {
-  const unsigned empty = empty_reads_.load(std::memory_order_relaxed) + 1;
-  const bool over = !found && empty == yield_after_;
-  empty_reads_.store(found || over ? 0 : empty, std::memory_order_relaxed);
-  return over;
 }
 
 ssize_t Eq::readerr(struct fi_eq_err_entry *buf, uint64_t flags) {
@@ -326,7 +318,7 @@ int Eq::with_descriptor(Call call) {
 
 int Eq::control(int command, void *arg) {
   if (command == WEFT_READ_BY_LAYER) {
-    yield_after_ = 0;
+    turn_.set(0);
     return 0;
   }
   return with_descriptor([&] { return wait_.control(command, arg); });

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A thread that finds nothing many times in a row leaves the processor to others. This program has a
-// sched_yield() of its own, which counts.
+// sched_yield() of its own, which counts, and a clock that it alone moves while reads are counted.
 #include <gtest/gtest.h>
 #include <rdma/fi_eq.h>
 #include <sched.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <functional>
@@ -25,54 +26,40 @@ namespace {
 
 thread_local int yields = 0;
 thread_local Lock *must_be_free = nullptr;  // while a thread gives way
+thread_local uint64_t clock_ns = 0;         // 0: the kernel's clock
+thread_local uint64_t yield_ns = 0;         // what a yield takes by that clock
+
+constexpr uint64_t kAlone = Turn::kSwitchNs - 1, kShared = Turn::kSwitchNs;
 
 void on_yield() {
   ++yields;
+  if (clock_ns != 0) clock_ns += yield_ns;
   if (must_be_free == nullptr) return;
   EXPECT_TRUE(must_be_free->try_lock()) << "others may need it to send what this thread waits for";
   must_be_free->unlock();
 }
 
-int yields_of(const std::function<void()> &read, unsigned times) {
+int yields_of(const std::function<void()> &read, unsigned times, uint64_t takes_ns = kAlone) {
   const int before = yields;
+  clock_ns = 1;
+  yield_ns = takes_ns;
   for (unsigned i = 0; i < times; ++i) read();
+  clock_ns = 0;
   return yields - before;
 }
 
 constexpr unsigned kTurn = Engine::kReadsOfATurn;
 
-// A reader that finds nothing gives way once a turn.
+// A reader that finds nothing gives way once a turn, and sooner where others give the processor back.
 void expect_turns(const std::function<void()> &read, unsigned turn = kTurn) {
   EXPECT_EQ(yields_of(read, turn - 1), 0);
   EXPECT_EQ(yields_of(read, 1), 1);
   EXPECT_EQ(yields_of(read, 2 * turn - 1), 1);
+  EXPECT_EQ(yields_of(read, 1, kShared), 1);
+  EXPECT_EQ(yields_of(read, turn / 2 - 1), 0);
+  EXPECT_EQ(yields_of(read, 1, kAlone), 1);
+  EXPECT_EQ(yields_of(read, turn - 1), 0);
   EXPECT_EQ(yields_of(read, 1), 1);
-}
-
-TEST(Turn, IsOverAfterReadsThatFindNothing) {
-  Engine engine(true);
-  EXPECT_EQ(engine.yields_after(), kTurn);
-  for (int turn = 0; turn < 3; ++turn) {
-    for (unsigned i = 1; i < kTurn; ++i) ASSERT_FALSE(engine.is_turn_over(false)) << i;
-    EXPECT_TRUE(engine.is_turn_over(false));
-  }
-}
-
-TEST(Turn, BeginsAnewWithWhatIsFound) {
-  Engine engine(true);
-  engine.yield_after(3);
-  for (int i = 0; i < 10; ++i) {
-    EXPECT_FALSE(engine.is_turn_over(false));
-    EXPECT_FALSE(engine.is_turn_over(false));
-    EXPECT_FALSE(engine.is_turn_over(true));
-  }
-}
-
-TEST(Turn, HasNoEndIfTheProviderSaysSo) {
-  Engine engine(true);
-  engine.yield_after(0);
-  EXPECT_EQ(engine.yields_after(), 0u);
-  for (unsigned i = 0; i < 3 * kTurn; ++i) ASSERT_FALSE(engine.is_turn_over(false));
 }
 
 struct FreeLock {
@@ -241,4 +228,11 @@ TEST(GiveWay, NobodyWhoReadsQueuesOfADomainBeneathALayer) {
 extern "C" int sched_yield() noexcept {
   weft::sdk::give_way_test::on_yield();
   return int(syscall(SYS_sched_yield));
+}
+
+extern "C" int clock_gettime(clockid_t clock, timespec *time) noexcept {
+  const uint64_t now = weft::sdk::give_way_test::clock_ns;
+  if (now == 0) return int(syscall(SYS_clock_gettime, clock, time));
+  *time = {.tv_sec = time_t(now / 1'000'000'000), .tv_nsec = long(now % 1'000'000'000)};
+  return 0;
 }

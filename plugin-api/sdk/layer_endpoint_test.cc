@@ -422,6 +422,24 @@ TEST_F(LayerEndpoint, AnOperationThatWasNotStartedIsFreed) {
   EXPECT_EQ(core().last, nullptr);
 }
 
+TEST_F(LayerEndpoint, WhoStartsTransfersBetweenReadsDoesNotWait) {
+  enable();
+  sdk::Turn &turn = domain.engine().turn_of_readers();
+  for (int i = 0; i < 10; ++i) turn.gave_way(sdk::Turn::kSwitchNs);
+  const auto reads_in_vain = [&](unsigned count) {
+    unsigned over = 0;
+    for (unsigned i = 0; i < count; ++i) over += turn.is_over(false);
+    return over;
+  };
+  EXPECT_EQ(reads_in_vain(turn.soon()), 0u);
+  EXPECT_EQ(fi_send(ep->c(), bytes_, 1, nullptr, 2, nullptr), -FI_EINVAL);
+  EXPECT_EQ(reads_in_vain(turn.least() - turn.soon()), 1u) << "nothing was started";
+  EXPECT_EQ(reads_in_vain(turn.soon()), 0u);
+  EXPECT_EQ(fi_send(ep->c(), bytes_, 1, nullptr, 1, nullptr), 0);
+  EXPECT_EQ(reads_in_vain(sdk::Engine::kReadsOfATurn - turn.soon() - 1), 0u);
+  EXPECT_EQ(reads_in_vain(1), 1u);
+}
+
 TEST_F(LayerEndpoint, ASendMakesProgressWhenAllOperationsAreInUse) {
   enable();
   for (size_t i = 0; i < kTxSize; ++i) ASSERT_EQ(fi_inject(ep->c(), bytes_, 1, 0), 0);

@@ -215,7 +215,7 @@ Result<PollSet *> PollSet::open(DomainContext &domain, const fi_poll_attr *attr)
 int PollSet::poll(void **context, int count) {
   if (count < 0 || (count > 0 && context == nullptr)) return -FI_EINVAL;
   const int n = poll_members(context, count);
-  if (domain_.engine->is_turn_over(n != 0)) Engine::give_way();
+  if (domain_.engine->is_turn_over(n != 0)) domain_.engine->give_way();
   return n;
 }
 

@@ -30,6 +30,7 @@
 #include <weft/sdk/interruptions.h>
 #include <weft/sdk/lock.h>
 #include <weft/sdk/patience.h>
+#include <weft/sdk/turn.h>
 
 #include <atomic>
 #include <cstdint>
@@ -47,6 +48,9 @@ class Engine;
 class Relay;
 
 uint64_t now_ns();  // CLOCK_MONOTONIC
+
+// Leaves the processor to others; `turn` learns what that cost. Without a lock held.
+void give_way(Turn &turn);
 
 // One file descriptor and the code that serves it. Registered with at most one engine.
 class Handler {
@@ -183,27 +187,20 @@ class Engine {
 
   // A thread that reads a queue or a counter and has found nothing `reads` times in a row leaves the
   // processor to others: a peer may need it to send what the thread waits for. Where nobody wants
-  // it that costs little. The default is some 50 us; a unit whose reads take longer or less time has
-  // another (yield_after_param()). 0: never; so it is for a domain beneath a layer, whose lock is held
-  // meanwhile (WEFT_READ_BY_LAYER).
+  // it that costs little; where peers share it, it happens sooner (turn.h). The default is some 50 us;
+  // a unit whose reads take longer or less time has another (yield_after_param()). 0: never; so it is
+  // for a domain beneath a layer, whose lock is held meanwhile (WEFT_READ_BY_LAYER).
   static constexpr unsigned kReadsOfATurn = 128;
-  void yield_after(unsigned reads) { yield_after_ = reads; }
-  unsigned yields_after() const { return yield_after_; }
+  void yield_after(unsigned reads) { turn_of_readers_.set(reads); }
+  unsigned yields_after() const { return turn_of_readers_.most(); }
+  Turn &turn_of_readers() { return turn_of_readers_; }
   // What the parameter says for objects of this instance; the default if its unit has none.
   static unsigned reads_of_a_turn(const weft_instance *instance);
   // After each such read, by any thread. True: give_way(), as soon as no lock is held.
-  bool is_turn_over(bool found) {
-    const unsigned empty = empty_reads_.load(std::memory_order_relaxed);
-    if (found) {
-      if (empty != 0) empty_reads_.store(0, std::memory_order_relaxed);
-      return false;
-    }
-    // Reads of threads at once may count as one.
-    const bool over = empty + 1 == yield_after_;
-    empty_reads_.store(over ? 0 : empty + 1, std::memory_order_relaxed);
-    return over;
-  }
-  static void give_way();
+  bool is_turn_over(bool found) { return turn_of_readers_.is_over(found); }
+  void give_way() { sdk::give_way(turn_of_readers_); }
+  // The same where the engine that `place` names may be another one, or gone, afterwards.
+  static void give_way(const std::atomic<Engine *> &place);
 
   // A descriptor that is readable while progress() has something to do. Negative: -FI_E...
   int wait_fd();
@@ -291,8 +288,7 @@ class Engine {
   unsigned alone_ = 0;      // and how often in a row it was the only one, up to kAlone
   unsigned skipped_ = 0;
   bool input_ = false;
-  unsigned yield_after_ = kReadsOfATurn;
-  std::atomic<unsigned> empty_reads_{0};
+  Turn turn_of_readers_{kReadsOfATurn};
   uint64_t rounds_ = 0, passes_ = 0;
   Patience patience_;
   Interruptions interruptions_;

@@ -108,7 +108,6 @@ class Eq final : public Object<Eq, fid_eq> {
   void hand_over();
   ssize_t read_for_owner(const void *buf, size_t len);
   void progress();
-  bool is_turn_over(bool found);
   ssize_t take(uint32_t *event, void *buf, size_t len, uint64_t flags);
   void drop(Event &event);
   template <class Call>
@@ -133,8 +132,8 @@ class Eq final : public Object<Eq, fid_eq> {
     size_t count;
   };
   std::vector<Source> sources_;
-  unsigned yield_after_;  // 0: a layer reads it with a lock held
-  std::atomic<unsigned> empty_reads_{0};
+  // Its own: an event queue may have many engines, or none.
+  Turn turn_;
 };
 
 }  // namespace weft::sdk

@@ -321,6 +321,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
       core_->give(*op);
     } else {
       keeper_.started(index, kind, fenced);
+      domain().engine().turn_of_readers().works();
     }
     return rc;
   }
