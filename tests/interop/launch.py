@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Starts a launcher of ranks (mpiexec) in a network namespace of its own, for the commands of this folder."""
+"""Starts one program, or a launcher of ranks (mpiexec), in a network namespace of its own, for the commands of this folder."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ GRACE = 10  # seconds that a launcher has to end its ranks
 
 
 def launch(command, environment, limit, folder=None):
-    """The exit status (None: it did not end within `limit` seconds), the seconds, and the output of all ranks."""
+    """The exit status (None: it did not end within `limit` seconds), the seconds, and the output of all processes."""
     began = time.monotonic()
     with tempfile.TemporaryFile() as output:
         with subprocess.Popen([os.path.join(ROOT, "tests/own_network")] + command, env=os.environ | environment,
@@ -26,6 +26,11 @@ def launch(command, environment, limit, folder=None):
                 try:
                     job.wait(GRACE)
                 except subprocess.TimeoutExpired:
-                    os.killpg(job.pid, signal.SIGKILL)
+                    pass
+            finally:
+                try:
+                    os.killpg(job.pid, signal.SIGKILL)  # and what it has left
+                except ProcessLookupError:
+                    pass
         output.seek(0)
         return status, round(time.monotonic() - began, 2), output.read().decode(errors="replace")
