@@ -73,6 +73,17 @@ class Client:
         if not os.path.exists(path):
             self.stop(f"no {path}: {what}")
 
+    def loads(self, program):
+        """Stops where a program of the client would not load the libfabric of choice: its own path (DT_RPATH) goes first."""
+        for library in filter(None, (self.options.weft, self.options.stock)):
+            said = subprocess.run(["ldd", program], env=os.environ | {"LD_LIBRARY_PATH": path_of(library)}, capture_output=True,
+                                  text=True, check=False).stdout
+            found = re.search(r"libfabric\.so\.1 => (\S+)", said)
+            if found is None:
+                self.stop(f"{program} is not linked with libfabric.so.1")
+            if os.path.dirname(os.path.realpath(found[1])) != os.path.realpath(library):
+                self.stop(f"{program} loads {found[1]} although LD_LIBRARY_PATH is {library}: build it with --enable-new-dtags")
+
     def parse(self, arguments):
         add = self.parser.add_argument
         add("--weft", default=os.path.join(ROOT, "build/release/lib"), help="the folder of libfabric.so.1")
@@ -103,8 +114,7 @@ class Client:
     def run(self, test, library):
         """passed, failed or late; the seconds; the output."""
         with tempfile.TemporaryDirectory() as runtime, tempfile.TemporaryDirectory() as own:
-            path = ":".join(filter(None, [library, os.environ.get("LD_LIBRARY_PATH")]))
-            status, seconds, text = launch(test.command, {"LD_LIBRARY_PATH": path, "WEFT_RUNTIME_DIR": runtime} | test.environment,
+            status, seconds, text = launch(test.command, {"LD_LIBRARY_PATH": path_of(library), "WEFT_RUNTIME_DIR": runtime} | test.environment,
                                            max(self.options.timeout, test.seconds), test.folder or own)
         passed = status == 0 and re.search(test.says, text, re.M)
         return "passed" if passed else "late" if status is None else "failed", seconds, text
@@ -187,6 +197,10 @@ class Client:
             rows += self.run_stack(stack, rows)
             self.write(rows)
         return any(row["verdict"] == "WORSE" for row in rows)
+
+
+def path_of(library):
+    return ":".join(filter(None, [library, os.environ.get("LD_LIBRARY_PATH")]))
 
 
 def verdict_of(row):
