@@ -36,6 +36,7 @@ class Test:
     folder: str = None  # where it runs; else in an empty one of its own
     seconds: float = 0  # the client's own limit, if that is longer
     says: str = ""  # a regular expression, for each line or for the whole output
+    suite: str = ""  # the part of the client's tests that it belongs to, if these are many; a row of its own in the table
 
 
 def version_of(library):
@@ -121,7 +122,8 @@ class Client:
 
     def compare(self, test, stack):
         """The row of one test, and the end of what it has printed where it failed."""
-        row = {"client": self.title, "version": self.version, "stack": stack, "name": test.name, "stock": None}
+        client = f"{self.title}, {test.suite}" if test.suite else self.title
+        row = {"client": client, "version": self.version, "stack": stack, "name": test.name, "stock": None}
         row["weft"], row["seconds"], text = self.run(test, self.options.weft)
         if self.options.stock is not None:
             row["stock_version"] = self.stock_version
