@@ -9,7 +9,8 @@ A command says how its client's tests are found and how one of them is started:
     sys.exit(Mpich(__doc__).main())
 
 A test passes when its program ends with 0, and says what Test.says asks for. Over one library it is "passed",
-"failed" or "late"; the verdict on both is "passed", "both" (it does not pass over stock, either) or "WORSE".
+"failed" or "late"; over stock also "none", where that passes nothing on this stack. The verdict is "passed", "both"
+(it does not pass over stock, either) or "WORSE".
 """
 
 import argparse
@@ -135,13 +136,14 @@ class Client:
         row["verdict"] = verdict_of(row)
         return row, "" if row["weft"] == "passed" else text
 
-    def again(self, results, tests):
-        """Who is late alone may have been beside too many others: it runs once more, over both, with nothing beside it."""
-        for number, (row, _) in enumerate(results):
-            if row["weft"] == "late" and row["verdict"] == "WORSE" and row["stock"] is not None:
+    def again(self, rows, tests):
+        """What is late over weft alone may have been beside too many others: it runs once more, with nothing of ours beside it."""
+        for row, test in zip(rows, tests):
+            if row["weft"] == "late" and row["verdict"] == "WORSE":
                 print(f"{row['stack']} {row['name']}: late, so once more by itself", flush=True)
-                results[number] = self.compare(tests[number], row["stack"])
-                show(*results[number])
+                row["weft"], row["seconds"], text = self.run(test, self.options.weft)
+                row["verdict"] = verdict_of(row)
+                show(row, text)
 
     def doubt_stock(self, rows, tests):
         """A stack over which stock passes nothing may not be there: then it does not count."""
@@ -152,7 +154,7 @@ class Client:
             return
         print(f"{rows[0]['stack']}: nothing passes over stock, so it does not count", flush=True)
         for row in rows:
-            row["stock"] = None
+            row["stock"] = "none"
             row["verdict"] = verdict_of(row)
 
     def write(self, rows):
@@ -165,24 +167,24 @@ class Client:
         tests = [test for test in self.tests(stack) if re.search(self.options.only, test.name)]
         if not tests:
             self.stop(f"no test is named '{self.options.only}'")
-        self.stock_tried, self.stock_passed, results = 0, 0, []
+        self.stock_tried, self.stock_passed, rows = 0, 0, []
         with ThreadPoolExecutor(self.options.jobs) as pool:
             jobs = [pool.submit(self.compare, test, stack) for test in tests]
             try:
                 for number, job in enumerate(jobs, 1):
-                    results.append(job.result())
-                    show(*results[-1])
-                    self.write(before + [row for row, _ in results])
+                    row, text = job.result()
+                    rows.append(row)
+                    show(row, text)
+                    self.write(before + rows)
                     if sys.stderr.isatty():
                         print(f"\r{stack}: {number} of {len(tests)} ", end="", file=sys.stderr)
             except KeyboardInterrupt:
                 pool.shutdown(cancel_futures=True)
                 raise
-        self.again(results, tests)
-        rows = [row for row, _ in results]
         self.doubt_stock(rows, tests)
+        self.again(rows, tests)
         counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
-        stock = [row for row in rows if row["stock"] is not None]
+        stock = [row for row in rows if row["stock"] not in (None, "none")]
         print(f"{stack}: {counts['passed']} of {len(rows)} passed, {counts['both']} fail over stock, too, "
               f"{counts['WORSE']} over weft alone"
               + (f"; stock passes {sum(row['stock'] == 'passed' for row in stock)} of {len(stock)}" if stock else ""), flush=True)
@@ -210,7 +212,7 @@ def verdict_of(row):
 
 
 def show(row, text):
-    if row["verdict"] == "passed" and row["stock"] in (None, "passed"):
+    if row["verdict"] == "passed" and row["stock"] in (None, "none", "passed"):
         return
     stock = f", stock {row['stock']}" if row["stock"] is not None else ""
     print(f"{row['verdict']:6} {row['stack']} {row['name']}: {row['weft']} after {row['seconds']} s{stock}", flush=True)
