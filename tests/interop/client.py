@@ -137,13 +137,18 @@ class Client:
         return row, "" if row["weft"] == "passed" else text
 
     def again(self, rows, tests):
-        """What is late over weft alone may have been beside too many others: it runs once more, with nothing of ours beside it."""
+        """What is late over one library alone may have been beside too many others: it runs once more, with nothing of ours
+        beside it."""
         for row, test in zip(rows, tests):
-            if row["weft"] == "late" and row["verdict"] == "WORSE":
-                print(f"{row['stack']} {row['name']}: late, so once more by itself", flush=True)
-                row["weft"], row["seconds"], text = self.run(test, self.options.weft)
-                row["verdict"] = verdict_of(row)
-                show(row, text)
+            late = [name for name in ("weft", "stock") if row[name] == "late"]
+            if len(late) != 1 or row[{"weft": "stock", "stock": "weft"}[late[0]]] == "failed":
+                continue
+            print(f"{row['stack']} {row['name']}: late over {late[0]}, so once more by itself", flush=True)
+            row[late[0]], seconds, text = self.run(test, getattr(self.options, late[0]))
+            if late[0] == "weft":
+                row["seconds"] = seconds
+            row["verdict"] = verdict_of(row)
+            show(row, text)
 
     def doubt_stock(self, rows, tests):
         """A stack over which stock passes nothing may not be there: then it does not count."""
