@@ -248,7 +248,18 @@ ssize_t Endpoint::cancel(void *context) {
     const ssize_t rc = own_receives_.cancel(inner_, context);
     if (rc != -FI_ENOENT) return rc;
   }
+  if (context != nullptr && cancel_beneath(context)) return 0;
   return cancel_deferred(context);
+}
+
+// What has begun, as far as the provider beneath cancels such: it knows what ended or is canceled.
+bool Endpoint::cancel_beneath(const void *context) {
+  const sdk::Guard guard(lock());
+  const auto is_canceled = [&](auto &posted) {
+    return posted.context == context && (posted.flags & sdk::kDeferred) == 0 &&
+           fi_cancel(&inner_->fid, static_cast<Posted *>(&posted)) == 0;
+  };
+  return sends_.find(is_canceled) != nullptr || accesses_.find(is_canceled) != nullptr;
 }
 
 Receives &Endpoint::receives() {

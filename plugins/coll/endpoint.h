@@ -116,6 +116,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Receives &receives();
   void on_wire(Wire &wire, int err, size_t length);
   void report_receive(Message &message, const fi_cq_tagged_entry &entry, fi_addr_t source);
+  bool cancel_beneath(const void *context);
   bool may_read() {
     return (!receives().has_multi() && !(caps() & FI_REMOTE_WRITE)) || !rx_.is_full();
   }
