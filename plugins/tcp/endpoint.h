@@ -169,6 +169,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void hang_up() override;
   Result<sdk::Address> bind_to(const sdk::Address &local) override;
   void on_connecting();
+  void wait_for_kernel();
   void prove();
   void request();
   void on_requested();

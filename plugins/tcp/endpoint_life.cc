@@ -123,6 +123,18 @@ void Endpoint::join_group(uint64_t group) {
   group_ = group;
 }
 
+// The kernel goes on with what it holds when the socket is closed, unless the peer sends something. The
+// endpoints of a domain share the time for peers that do not read.
+void Endpoint::wait_for_kernel() {
+  sdk::LingerBudget &budget = domain_.linger_budget();
+  const uint64_t begin = sdk::now_ns();
+  const uint64_t most = uint64_t(domain_.fabric().settings().close_linger_ms) * 1'000'000u;
+  const uint64_t end = budget.until(begin, most);
+  uint64_t now = begin;
+  for (; now < end && has_unsent(socket_); now = sdk::now_ns()) ::poll(nullptr, 0, 1);
+  budget.spend(now - begin);
+}
+
 int Endpoint::close() {
   if (aliases.load() != 0) return -FI_EBUSY;
   leave_event_queue();
@@ -141,6 +153,7 @@ int Endpoint::close() {
         if (::poll(&p, 1, int(left - spent)) <= 0) break;
         flush_output();
       }
+      if (state_ == State::kConnected && has_unsent(socket_)) wait_for_kernel();
     }
     // Outstanding operations are dropped: their completions could name an endpoint that is gone
     // (fi_endpoint.3, fi_close).

@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "plugins/tcp/socket.h"
 #include "plugins/tcp/stream.h"
 #include "plugins/tcp/wire/rdm_message.h"
 
@@ -102,6 +103,8 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   // Nothing is in flight in either direction.
   bool is_idle() const;
   bool drains() const { return open_ && !output_empty(); }
+  // Bytes of ours wait in the kernel for room at the peer.
+  bool has_unsent() const { return open_ && tcp::has_unsent(socket_); }
   // Announced messages that the peer may still ask for, or has not acknowledged.
   bool has_announced() const {
     return open_ && !output_lost() && free_numbers_.size() != announced_.size();

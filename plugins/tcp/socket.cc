@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/tcp/socket.h"
 
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -88,6 +90,11 @@ void apply_peer_settings(int fd, const Settings &settings) {
     set_congestion(fd, settings.local_congestion);
   else
     end_unpaced(fd, peer->family(), settings);
+}
+
+bool has_unsent(int fd) {
+  int bytes = 0;
+  return ioctl(fd, SIOCOUTQNSD, &bytes) == 0 && bytes > 0;
 }
 
 void keep_alive(int fd) {

@@ -62,6 +62,10 @@ std::string descriptor_error(int error);
 // How many descriptors this process may have open.
 size_t descriptor_limit();
 
+// Whether the kernel holds bytes for which the peer has no room: it drops them when the socket is closed
+// and the peer sends something.
+bool has_unsent(int fd);
+
 // Has the kernel ask the other host, within seconds, whether the connection still exists. The host
 // of a peer that was restarted answers that it does not.
 void keep_alive(int fd);

@@ -167,7 +167,8 @@ ssize_t UnconnectedEndpoint::tx_size_left() {
 // Injected data must still be delivered: waits, at most close_linger_ms, for sockets that are full, for
 // peers that are being connected, and for peers that have been told of injected messages, and have to
 // ask for them. A peer that has been told of another message may ask for it, too, or has just done
-// so. The endpoints of a domain share the time for those that do not.
+// so. And what the kernel holds for a peer that does not read is lost if that peer sends something when
+// the socket is closed. The endpoints of a domain share the time for such peers.
 void UnconnectedEndpoint::linger() {
   const uint64_t begin = sdk::now_ns();
   const uint64_t most = uint64_t(settings().close_linger_ms) * 1'000'000u;
@@ -177,11 +178,12 @@ void UnconnectedEndpoint::linger() {
   for (;;) {
     engine_.progress();
     waiting.clear();
-    bool must_wait = false, may_wait = false;
+    bool must_wait = false, may_wait = false, unsent = false;
     for (PeerStream *stream : streams_) {
       const bool drains = stream->drains(), injected = stream->has_injected();
       const bool waits = injected || stream->has_announced();
-      may_wait |= waits;
+      unsent |= stream->has_unsent();
+      may_wait |= waits || unsent;
       must_wait |= drains || injected;
       const int events = (drains ? POLLOUT : 0) | (waits && stream->reads() ? POLLIN : 0);
       if (events != 0) waiting.push_back({stream->socket(), short(events), 0});
@@ -199,9 +201,10 @@ void UnconnectedEndpoint::linger() {
       return;
     }
     // The engine does the work; poll() only waits until there may be some. A retry, or a peer that
-    // connects to us instead, is none of these descriptors, hence the 10 ms.
+    // connects to us instead, is none of these descriptors, hence the 10 ms; nor is what the kernel
+    // sends.
     ::poll(waiting.data(), nfds_t(waiting.size()),
-           int(std::min<uint64_t>((until - now) / 1'000'000u + 1, 10)));
+           int(std::min<uint64_t>((until - now) / 1'000'000u + 1, unsent ? 1 : 10)));
   }
 }
 

@@ -130,5 +130,39 @@ TEST_P(RdmInjected, ArriveThoughTheirSenderCloses) {
   }
 }
 
+// What has completed arrives, though the target reads it late, and sends something meanwhile.
+TEST(RdmClosing, WhatHasCompletedArrivesThoughItsSenderCloses) {
+  covers("life cycle");
+  constexpr size_t kCount = 60, kSize = 60'000;
+  Net net(2);
+  net.exchange(0, 1);
+  net.exchange(1, 0);
+  std::vector<std::vector<uint8_t>> out;
+  for (size_t i = 0; i < kCount; ++i) out.push_back(pattern(kSize, unsigned(i)));
+  net.set_asleep(1, true);
+  size_t posted = 0, completed = 0, vain = 0;
+  while (vain < 3000 && completed < kCount) {
+    if (posted < kCount &&
+        fi_send(net[0].ep, out[posted].data(), kSize, nullptr, net.at(0, 1), nullptr) == 0)
+      ++posted;
+    const std::optional<Completion> done = poll(net[0].tx_cq);
+    EXPECT_EQ(done ? done->err : 0, 0);
+    completed += done.has_value();
+    vain = done ? 0 : vain + 1;
+  }
+  std::thread closes([&] { net[0].ep.reset(); });
+  net.set_asleep(0, true);
+  net.set_asleep(1, false);
+  const uint8_t word = 1;
+  std::vector<uint8_t> in(kSize);
+  for (size_t i = 0; i < completed; ++i) {
+    (void)fi_inject(net[1].ep, &word, sizeof word, net.at(1, 0));  // the sender may be gone
+    must(fi_recv(net[1].ep, in.data(), kSize, nullptr, FI_ADDR_UNSPEC, nullptr));
+    ASSERT_EQ(net.wait(net[1].rx_cq).err, 0) << i << " of " << completed;
+    EXPECT_TRUE(in == out[i]) << i;
+  }
+  closes.join();
+}
+
 }  // namespace
 }  // namespace weft::conformance::rdm
