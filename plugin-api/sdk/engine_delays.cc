@@ -53,6 +53,7 @@ class Engine::Delays {
   struct Exit {
     std::mutex mutex;
     std::vector<Delays *> all;
+    std::vector<std::unique_ptr<State>> left;  // of the parent: nobody can destroy them
   };
 
   explicit Delays(Engine &engine) : engine_(engine), state_(std::make_unique<State>()) {}
@@ -77,11 +78,17 @@ std::unique_ptr<Engine::Delays, Engine::EndDelays> Engine::Delays::start(Engine 
 }
 
 Engine::Delays::~Delays() {
+  Exit &exit = Delays::exit();
   if (process_ != ::getpid()) {
+    // A thread of the parent may have held the mutex, which nobody gives back in the child: then exit()
+    // does not get it, either.
+    if (const auto guard = lock_soon(exit.mutex)) {
+      std::erase(exit.all, this);
+      exit.left.push_back(std::move(state_));
+    }
     (void)state_.release();
     return;
   }
-  Exit &exit = Delays::exit();
   {
     const std::lock_guard guard(exit.mutex);
     std::erase(exit.all, this);
