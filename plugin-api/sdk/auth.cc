@@ -118,4 +118,18 @@ void random_bytes(std::span<uint8_t> out) {
   }
 }
 
+Place place_of(const Address &called) {
+  Place place{};
+  const std::span<const uint8_t> host = called.host();
+  if (host.size() == 4) {
+    place[10] = place[11] = 0xff;
+    std::ranges::copy(host, place.begin() + 12);
+  } else {
+    std::ranges::copy(host.first(std::min<size_t>(host.size(), 16)), place.begin());
+  }
+  place[16] = uint8_t(called.port() >> 8);
+  place[17] = uint8_t(called.port());
+  return place;
+}
+
 }  // namespace weft::sdk

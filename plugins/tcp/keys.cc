@@ -21,7 +21,7 @@ std::unique_ptr<KeyExchange> Keys::exchange(ConnectRole role, int fd) const {
   if (key_.empty()) return nullptr;
   const auto called = role == ConnectRole::kActive ? sdk::socket_peer(fd) : sdk::socket_name(fd);
   return std::make_unique<KeyExchange>(role, key_, *mac_,
-                                       KeyExchange::place_of(called.value_or(sdk::SockAddr())));
+                                       sdk::place_of(called.value_or(sdk::SockAddr())));
 }
 
 Progress advance(int fd, KeyExchange &exchange, int &error) {

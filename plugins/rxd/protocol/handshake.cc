@@ -3,6 +3,7 @@
 // and agree on a connection (docs/rxd-protocol.md, section 3). Packets in stock's format are in
 // handshake_stock.cc.
 #include <rdma/fi_errno.h>
+#include <weft/sdk/auth.h>
 
 #include <algorithm>
 #include <cstring>
@@ -25,21 +26,6 @@ constexpr uint32_t kNewToken = 4;     // every fourth connect is replaced by an 
 uint64_t pause(uint32_t attempts) {
   return kMillisecond * std::min<uint64_t>(uint64_t{1} << std::min(attempts, 20U), kLastPause);
 }
-
-// What the code of a connect covers besides: the host and the port that were called. A scope is no part
-// of it, because each host numbers those for itself.
-struct Place {
-  explicit Place(const sdk::Address &called) {
-    const std::span<const uint8_t> host = called.host();
-    size = std::min(host.size(), sizeof bytes - 2);
-    std::copy_n(host.begin(), size, bytes);
-    bytes[size++] = uint8_t(called.port() >> 8);
-    bytes[size++] = uint8_t(called.port());
-  }
-  std::span<const uint8_t> all() const { return {bytes, size}; }
-  uint8_t bytes[32];
-  size_t size;
-};
 
 bool same_connection(const wire::Part &a, const wire::Part &b) {
   return a.instance == b.instance && a.connection == b.connection && a.cookie == b.cookie;
@@ -136,7 +122,7 @@ void Core::send_connect(Peer &peer) {
   const auto flags = uint16_t(wire::kFlagChecksum | (has_key() ? wire::kFlagMac : 0));
   wire::Writer writer(bytes);
   writer.connect({.flags = flags}, index_of(peer), wire::Token(peer.token), name, part);
-  send_handshake(*peer.path, bytes, writer.size(), has_key(), Place(peer.address).all());
+  send_handshake(*peer.path, bytes, writer.size(), has_key(), sdk::place_of(peer.address));
 }
 
 void Core::send_accept(Peer &peer, uint64_t index) {
@@ -304,7 +290,7 @@ bool Core::is_valid(const wire::Packet &packet) {
     return wire::mac_fits(handshake_key_, packet, 0);
   // Its sender has called us, and no other endpoint with the key whose packets somebody passes on.
   const auto called = [&](const sdk::Address &own) {
-    return wire::mac_fits(handshake_key_, packet, 0, Place(own).all());
+    return wire::mac_fits(handshake_key_, packet, 0, sdk::place_of(own));
   };
   return called(own_) || std::ranges::any_of(carrier_.other_names(), called);
 }

@@ -23,23 +23,8 @@ const char *KeyExchange::text(Refusal refusal) noexcept {
   return "unknown";
 }
 
-KeyExchange::Place KeyExchange::place_of(const sdk::SockAddr &address) {
-  Place place{};
-  const uint16_t port = address.port();
-  if (address.family() == AF_INET) {
-    const auto *v4 = reinterpret_cast<const sockaddr_in *>(address.c());
-    place[10] = place[11] = 0xff;
-    std::memcpy(place.data() + 12, &v4->sin_addr, 4);
-  } else if (address.family() == AF_INET6) {
-    std::memcpy(place.data(), &reinterpret_cast<const sockaddr_in6 *>(address.c())->sin6_addr, 16);
-  }
-  place[16] = uint8_t(port >> 8);
-  place[17] = uint8_t(port);
-  return place;
-}
-
 KeyExchange::KeyExchange(ConnectRole role, const sdk::AuthKey &key, const sdk::Mac &mac,
-                         const Place &place)
+                         const sdk::Place &place)
     : role_(role), key_(key), mac_(mac), place_(place) {
   static_assert(kMagicSize == sizeof kMagic - 1);
   if (role_ == ConnectRole::kPassive) {

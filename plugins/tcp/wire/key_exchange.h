@@ -34,7 +34,6 @@
 #define WEFT_PLUGINS_TCP_WIRE_KEY_EXCHANGE_H
 
 #include <weft/sdk/auth.h>
-#include <weft/sdk/sock_addr.h>
 
 #include <optional>
 
@@ -50,12 +49,8 @@ class KeyExchange {
   };
   static const char *text(Refusal refusal) noexcept;
 
-  // The address P: IPv6, or IPv4 as IPv6 (RFC 4291, 2.5.5.2), then the port. Without a scope, which
-  // each host numbers for itself.
-  using Place = std::array<uint8_t, 18>;
-  static Place place_of(const sdk::SockAddr &address);
-
-  KeyExchange(ConnectRole role, const sdk::AuthKey &key, const sdk::Mac &mac, const Place &place);
+  KeyExchange(ConnectRole role, const sdk::AuthKey &key, const sdk::Mac &mac,
+              const sdk::Place &place);
 
   // The place for the next bytes; empty when done or rejected.
   std::span<uint8_t> space() { return {in_.data() + have_, need_ - have_}; }
@@ -78,7 +73,7 @@ class KeyExchange {
   const ConnectRole role_;
   const sdk::AuthKey key_;
   const sdk::Mac &mac_;
-  const Place place_;
+  const sdk::Place place_;
   Nonce active_{}, passive_{};
   bool greeted_ = false;  // passive: the nonces are exchanged
   bool done_ = false;

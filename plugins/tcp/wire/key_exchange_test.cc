@@ -2,6 +2,7 @@
 #include "key_exchange.h"
 
 #include <gtest/gtest.h>
+#include <weft/sdk/sock_addr.h>
 
 #include <algorithm>
 #include <string>
@@ -24,7 +25,7 @@ class KeyExchangeTest : public ::testing::Test {
   }
   KeyExchange make(ConnectRole role, std::string_view key, const char *at, uint16_t port = 7000) {
     return KeyExchange(role, sdk::AuthKey(key.begin(), key.end()), *mac_,
-                       KeyExchange::place_of(*sdk::SockAddr::from_ip(at, port)));
+                       sdk::place_of(*sdk::SockAddr::from_ip(at, port)));
   }
   static std::vector<uint8_t> take(KeyExchange &from) {
     std::vector<uint8_t> bytes(from.output().begin(), from.output().end());

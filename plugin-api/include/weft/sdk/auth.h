@@ -18,6 +18,7 @@
 
 #include <rdma/fabric.h>
 #include <weft/result.h>
+#include <weft/sdk/address.h>
 
 #include <array>
 #include <cstddef>
@@ -57,6 +58,11 @@ class Mac {
   Mac() = default;
   void *functions_[4] = {};  // crypto_generichash_statebytes, _init, _update, _final
 };
+
+// An address that is called, as a code covers it: the host as IPv6 (IPv4 by RFC 4291, 2.5.5.2) or GID,
+// then the port. Without a scope, which each host numbers for itself.
+using Place = std::array<uint8_t, 18>;
+Place place_of(const Address &called);
 
 // Unpredictable bytes from the system (getrandom).
 void random_bytes(std::span<uint8_t> out);
