@@ -60,7 +60,7 @@ constexpr weft_param yield_after_param(const char *fallback = "128") {
   return int_param("yield_after", fallback,
                    "a thread that has read a queue or a counter so many times in a row and found "
                    "nothing gives its processor to others; 0: never",
-                   0, 1 << 30);
+                   0, 1 << 20);
 }
 
 namespace params_detail {
