@@ -361,7 +361,7 @@ void Lower::on_deadline() {
 // ---- progress ----
 
 void Lower::on_poll() {
-  core_->begin_poll();
+  core_->begin_pass();
   if (!is_full() && read_completions() && ended_ != 0) end_links();
   if (connecting_ != 0 || ++polls_ % kEventEvery == 0) read_events();
   core_->poll();

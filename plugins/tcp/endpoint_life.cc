@@ -130,9 +130,10 @@ void Endpoint::wait_for_kernel() {
   const uint64_t begin = sdk::now_ns();
   const uint64_t most = uint64_t(domain_.fabric().settings().close_linger_ms) * 1'000'000u;
   const uint64_t end = budget.until(begin, most);
-  uint64_t now = begin;
-  for (; now < end && has_unsent(socket_); now = sdk::now_ns()) ::poll(nullptr, 0, 1);
-  budget.spend(now - begin);
+  while (has_unsent(socket_)) {
+    ::poll(nullptr, 0, 1);
+    if (const uint64_t now = sdk::now_ns(); now >= end) return budget.spend(now - begin);
+  }
 }
 
 int Endpoint::close() {
@@ -153,7 +154,7 @@ int Endpoint::close() {
         if (::poll(&p, 1, int(left - spent)) <= 0) break;
         flush_output();
       }
-      if (state_ == State::kConnected && has_unsent(socket_)) wait_for_kernel();
+      if (state_ == State::kConnected) wait_for_kernel();
     }
     // Outstanding operations are dropped: their completions could name an endpoint that is gone
     // (fi_endpoint.3, fi_close).

@@ -187,7 +187,7 @@ class Core {
   void on_reposted(Connection &connection, uint32_t count);
   void on_deadline();
   // Before what one progress of the carrier brings; poll() is behind it.
-  void begin_poll() { ++passes_; }
+  void begin_pass() { ++passes_; }
   void poll() {
     if (!blocked_.empty()) resume();
     if (!fetching_.empty()) resume_fetches();
@@ -403,7 +403,7 @@ class Core {
   uint64_t deadline_ = 0;
   bool has_contexts_ = false;  // some peers are contexts of scalable endpoints
   bool down_ = false;
-  uint64_t passes_ = 0;  // calls of begin_poll()
+  uint64_t passes_ = 0;  // calls of begin_pass()
 };
 
 }  // namespace weft::rxm

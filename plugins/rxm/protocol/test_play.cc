@@ -98,7 +98,7 @@ void Play::act() {
 void Play::turn() {
   for (auto &node : nodes) {
     if (node == nullptr) continue;
-    node->core().begin_poll();
+    node->core().begin_pass();
     node->core().poll();
     node->reap();
     node->expect_named();
