@@ -4,7 +4,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <weft/sdk/log.h>
+#include <weft/sdk/peer/crowd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -17,6 +19,9 @@ namespace {
 constexpr int kAcceptsPerTurn = 64;
 constexpr uint64_t kLongestPause = 8;
 constexpr uint64_t kAcceptPauseNs = 100'000'000;  // after running out of descriptors
+// A request mostly comes with its connection. A stranger that has none after this time makes room
+// for others. An endpoint that was too busy to send it connects again.
+constexpr uint64_t kPatienceNs = 50'000'000;
 
 }  // namespace
 
@@ -87,8 +92,12 @@ void Acceptor::on_event(uint32_t) {
     next_pause_ns_ = std::min(2 * next_pause_ns_, kLongestPause * pause_ns_);
   }
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    if (is_full()) make_room();
     if (!has_room()) return hold();
-    const int fd = ::accept4(socket_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    sockaddr_in6 from;
+    socklen_t size = sizeof from;
+    const int fd = ::accept4(socket_, reinterpret_cast<sockaddr *>(&from), &size,
+                             SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
       const int error = errno;
       // No connection waits, or one connection is gone already (accept(2)).
@@ -98,22 +107,44 @@ void Acceptor::on_event(uint32_t) {
     }
     failure_told_ = false;
     next_pause_ns_ = pause_ns_;
-    apply_settings(fd, settings_);
-    apply_peer_settings(fd, settings_);
-    strangers_.emplace_back(*this, fd);
-    Stranger &stranger = strangers_.back();
-    stranger.self_ = std::prev(strangers_.end());
-    engine_.add(stranger, fd, EPOLLIN, EPOLLIN);
-    engine_.set_deadline(stranger, sdk::now_ns() + settings_.handshake_timeout_ns);
+    take(fd, sdk::SockAddr::from(&from, size).value_or(sdk::SockAddr()));
   }
 }
 
+void Acceptor::take(int fd, const sdk::SockAddr &from) {
+  apply_settings(fd, settings_);
+  apply_peer_settings(fd, settings_);
+  strangers_.emplace_back(*this, fd, from);
+  Stranger &stranger = strangers_.back();
+  stranger.self_ = std::prev(strangers_.end());
+  engine_.add(stranger, fd, EPOLLIN, EPOLLIN);
+  engine_.set_deadline(stranger, stranger.useful_at_ + settings_.handshake_timeout_ns);
+}
+
+// Reads what the stranger whose turn it is to leave has sent, and closes its connection unless that
+// completes its request.
+void Acceptor::make_room() {
+  const uint64_t now = sdk::now_ns();
+  sdk::Crowd crowd;
+  for (const Stranger &stranger : strangers_) crowd.add(stranger.from_);
+  Stranger *first = nullptr;
+  for (Stranger &stranger : strangers_)
+    if (now - stranger.useful_at_ >= kPatienceNs &&
+        crowd.goes_before(stranger.from_, stranger.useful_at_))
+      first = &stranger;
+  if (first == nullptr) return;
+  first->on_event(EPOLLIN);
+  if (is_full()) dismiss(*first, counters_.refused_silent);
+}
+
 // A crowd is not refused. Further connections wait in the kernel's backlog until a stranger has
-// finished, its deadline has passed, or the client has room.
+// finished, it is its turn to leave, or the client has room.
 void Acceptor::hold() {
-  counters_.accepts_held.add();
-  full_ = true;
+  if (!std::exchange(full_, true)) counters_.accepts_held.add();
   engine_.change(*this, 0, 0);
+  if (!is_full()) return;
+  const auto first = std::ranges::min_element(strangers_, {}, &Stranger::useful_at_);
+  engine_.set_deadline(*this, first->useful_at_ + kPatienceNs);
 }
 
 void Acceptor::go_on() {
@@ -137,7 +168,10 @@ void Acceptor::accept_failed(int error) {
 }
 
 void Acceptor::on_deadline() {
-  if (!full_) engine_.change(*this, EPOLLIN, EPOLLIN);
+  if (is_full()) make_room();
+  if (full_ && !has_room()) return hold();
+  full_ = false;
+  engine_.change(*this, EPOLLIN, EPOLLIN);
 }
 
 void Acceptor::Stranger::on_event(uint32_t) {
@@ -148,6 +182,7 @@ void Acceptor::Stranger::on_event(uint32_t) {
         return;
       case Progress::kDone:
         exchange_.reset();
+        useful_at_ = sdk::now_ns();
         break;
       case Progress::kRefused:
         WEFT_INFO(acceptor_.instance_, FI_LOG_EP_CTRL, "a connection is refused: %s",

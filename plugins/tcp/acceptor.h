@@ -20,9 +20,10 @@
 //    };
 //
 // A stranger has a deadline and 288 bytes for its request, and the number of strangers is bounded.
-// A stranger that sends anything else loses its socket, and a counter goes up. Beyond the bound
-// strangers wait in the kernel's backlog. Without free descriptors the acceptor pauses and logs the
-// limits. It does not answer requests. All calls need the engine's lock.
+// A stranger that sends anything else loses its socket, and a counter goes up. At the bound, one
+// that has been silent for kPatienceNs makes room (weft/sdk/peer/crowd.h); until then others wait
+// in the kernel's backlog. Without free descriptors the acceptor pauses and logs the limits. It does
+// not answer requests. All calls need the engine's lock.
 #ifndef WEFT_PLUGINS_TCP_ACCEPTOR_H
 #define WEFT_PLUGINS_TCP_ACCEPTOR_H
 
@@ -96,9 +97,11 @@ class Acceptor final : public sdk::Handler {
   // A connection whose request is not complete.
   class Stranger final : public sdk::Handler {
    public:
-    Stranger(Acceptor &acceptor, int fd)
+    Stranger(Acceptor &acceptor, int fd, const sdk::SockAddr &from)
         : acceptor_(acceptor),
           socket_(fd),
+          from_(from),
+          useful_at_(sdk::now_ns()),
           exchange_(acceptor.keys_.exchange(ConnectRole::kPassive, fd)) {}
     void on_event(uint32_t events) override;
     void on_deadline() override;
@@ -109,14 +112,17 @@ class Acceptor final : public sdk::Handler {
 
     Acceptor &acceptor_;
     int socket_;
+    const sdk::Address from_;
+    uint64_t useful_at_;                     // when it came, or took a step of the exchange
     std::unique_ptr<KeyExchange> exchange_;  // until it has proved its key
     ConnectReader reader_{ConnectRole::kPassive};
     std::list<Stranger>::iterator self_;
   };
 
-  bool has_room() {
-    return strangers_.size() < max_strangers_ && client_.takes_more(strangers_.size());
-  }
+  bool is_full() const { return strangers_.size() >= max_strangers_; }
+  bool has_room() { return !is_full() && client_.takes_more(strangers_.size()); }
+  void take(int fd, const sdk::SockAddr &from);
+  void make_room();
   void hold();
   void accept_failed(int error);
   int forget(Stranger &stranger);  // returns its socket

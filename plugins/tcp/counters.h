@@ -22,6 +22,8 @@ struct Counters : sdk::CounterSet {
       "strangers without a connection message of ours: a port scan, another protocol"};
   Counter refused_timeout{*this, "connections_refused_timeout",
                           "strangers that did not finish their request in handshake_timeout_ms"};
+  Counter refused_silent{*this, "connections_refused_silent",
+                         "strangers without a request that made room at max_handshakes"};
   Counter refused_key{*this, "connections_refused_key", "strangers without our auth_key"};
   Counter accepts_held{*this, "accepts_held",
                        "times when the limit of unfinished requests was reached, so that further "

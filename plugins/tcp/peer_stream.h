@@ -80,6 +80,7 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   ~PeerStream() = default;
 
   Peer &peer() { return peer_; }
+  const Peer &peer() const { return peer_; }
   void launch(RdmOperation &op);
   void flush() {
     if (open_) flush_output();
@@ -123,6 +124,10 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   void end(int error);
   void drop_region(const sdk::Mr &mr);
   uint64_t last_used() const { return last_used_; }
+  // Stuck: neither a header nor many bytes came between two looks, nor a header since then, though
+  // this side would read them.
+  void look_at_input();
+  bool is_stuck() const { return was_stuck_ && used_then_ == last_used_; }
   size_t place = 0;  // in the endpoint's list
 
   // The reader's sink.
@@ -214,6 +219,9 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   bool was_promised_ = false;  // the peer has been told to announce all, and has not done so yet
   uint64_t unasked_ = 0;       // bytes of kLong operations that are still queued
   uint64_t last_used_ = 0;
+  // What look_at_input() saw: last_used_, and how much of the payload had not come.
+  uint64_t used_then_ = UINT64_MAX, left_then_ = 0;
+  bool was_stuck_ = false;
   // Where the current frame goes: a receive, or a saved message.
   sdk::Receive *current_ = nullptr;
   Saved *saving_ = nullptr;

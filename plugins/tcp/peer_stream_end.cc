@@ -25,6 +25,15 @@ bool PeerStream::is_idle() const {
   return ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
+void PeerStream::look_at_input() {
+  constexpr uint64_t kFew = 64 << 10;
+  const uint64_t left = reader_.direct_left() + reader_.discard_left();
+  const bool no_header = std::exchange(used_then_, last_used_) == last_used_;
+  const bool few_bytes = std::exchange(left_then_, left) - left < kFew;
+  // A stalled or starved stream waits for this side.
+  was_stuck_ = no_header && few_bytes && !reader_.idle() && !stalled() && !starved_;
+}
+
 bool PeerStream::has_injected() const {
   if (!open_ || output_lost()) return false;
   for (const RdmOperation *op : announced_)

@@ -54,8 +54,8 @@ inline constexpr weft_param kAll[] = {
                    1, 65535),
     sdk::int_param(
         "max_handshakes", "1024",
-        "incoming connections with an incomplete request; further ones wait in the kernel "
-        "(backlog)",
+        "incoming connections with an incomplete request; beyond that one that has been silent for "
+        "50 ms makes room, and others wait in the kernel (backlog)",
         1, 1000000),
     sdk::int_param("tx_size", "1024", "default of tx_attr.size: operations in flight per endpoint",
                    1, 1048576),

@@ -225,6 +225,35 @@ TEST(RdmStrangers, StrangersLeaveDescriptorsForNamedPeers) {
   ::close(fd);
 }
 
+// They would hold their places for ten minutes.
+TEST(RdmStrangers, SilentConnectionsDoNotKeepPeersOut) {
+  if (!in_fresh_process({"FI_TCP_HANDSHAKE_TIMEOUT_MS=600000"})) return;
+  limit_descriptors(256);
+  Node a, b;
+  Crowd crowd(a.name, 600, [](Stranger &, int) {});
+  ASSERT_TRUE(until({&a, &b}, [&] { return crowd.is_there(); }));
+  a.insert(b);
+  Link in(b, a);
+  in.expect_good();
+}
+
+TEST(RdmStrangers, AMessageThatNeverEndsKeepsNoPlace) {
+  if (!in_fresh_process({"FI_TCP_MAX_UNNAMED_PEERS=4"})) return;
+  Node a, b;
+  std::vector<std::unique_ptr<Stranger>> strangers;
+  for (uint16_t port = 1; port <= 4; ++port) {
+    strangers.push_back(std::make_unique<Stranger>(a.name, hello(port, 1)));
+    EXPECT_EQ(answer(*strangers.back(), {&a}), 1);
+    if (port % 2 == 0) {
+      strangers.back()->say("\3");
+    } else {
+      strangers.back()->message(1 << 20, 1);
+    }
+  }
+  Link in(b, a);  // a does not know b
+  in.expect_good();
+}
+
 TEST(RdmStrangers, IdleStrangersMakeRoomForNewOnes) {
   if (!in_fresh_process({"FI_TCP_MAX_UNNAMED_PEERS=20", "FI_TCP_HANDSHAKE_TIMEOUT_MS=200"})) return;
   Node a, b;

@@ -160,10 +160,12 @@ inline void limit_descriptors(rlim_t count) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// A process that holds many connections and sends only a request on each.
+// A process that holds many connections and sends only a request on each, or what it is told.
 class Crowd {
  public:
-  Crowd(const sockaddr_in &to, int count, const std::function<std::string(int)> &data) {
+  Crowd(const sockaddr_in &to, int count, const std::function<std::string(int)> &data)
+      : Crowd(to, count, [&data](Stranger &stranger, int i) { stranger.say(request(data(i))); }) {}
+  Crowd(const sockaddr_in &to, int count, const std::function<void(Stranger &, int)> &speak) {
     int ready[2];
     if (::pipe(ready) != 0 || ::pipe(end_) != 0) throw std::runtime_error("pipe");
     child_ = ::fork();
@@ -172,7 +174,7 @@ class Crowd {
       limit_descriptors(4096);
       for (int i = 0; i < count; ++i) {
         try {
-          new Stranger(to, data(i));  // until the process ends
+          speak(*new Stranger(to), i);  // which stays until the process ends
         } catch (const std::exception &) {
           break;
         }

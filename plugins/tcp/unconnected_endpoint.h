@@ -174,8 +174,11 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   bool may_save(const Peer &peer, uint64_t bytes, uint64_t extra) const;
   void count_claimed(Saved &saved, uint64_t bytes);
   void set_source(Peer &peer, uint32_t source);
-  PeerStream *longest_idle(bool unnamed_only) const;
+  PeerStream *longest_idle() const;
   void make_room_for_a_stranger();
+  void look_at_streams();
+  template <class F>  // bool(const PeerStream &)
+  PeerStream *first_stranger(F may_go) const;
   void close_idle(PeerStream &stream);
   void resume_stalled();
   void linger();
@@ -208,6 +211,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   uint64_t unnamed_bytes_ = 0;  // of these, from unnamed peers
   uint64_t shares_ = 0;         // of max_saved, given to peers: may_send_long()
   size_t unnamed_streams_ = 0, max_unnamed_ = 0;
+  uint64_t looked_at_ = 0;  // look_at_streams(); ns
   bool refusal_told_ = false;
   sdk::IndexTable<Peer> table_;
   std::unordered_map<sdk::SockAddr, std::unique_ptr<Peer>, sdk::SockAddrHash> peers_;

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <weft/sdk/log.h>
+#include <weft/sdk/peer/crowd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,6 +17,8 @@
 
 namespace weft::tcp {
 namespace {
+
+constexpr uint64_t kStuckNs = 1'000'000'000;
 
 // `reason`: the private data of the request, if the requester may ask again.
 void reject(int fd, std::span<const uint8_t> reason) {
@@ -72,7 +75,8 @@ Peer *UnconnectedEndpoint::incoming_peer(const sdk::SockAddr &address, unsigned 
   return find_or_add(address, sdk::Av::kNone);
 }
 
-// The refused peer will ask again.
+// An idle stranger makes room. Where none is idle, one does that has said nothing whole for a while: it
+// could keep its place by a message that it never ends. The refused peer will ask again.
 void UnconnectedEndpoint::make_room_for_a_stranger() {
   counters().peers_refused.add();
   if (!std::exchange(refusal_told_, true))
@@ -80,7 +84,33 @@ void UnconnectedEndpoint::make_room_for_a_stranger() {
               "%zu peers that are not in the address vector are connected, and more come: those "
               "idle for longest are closed (max_unnamed_peers, and half of `ulimit -n`)",
               unnamed_streams_);
-  if (PeerStream *idle = longest_idle(/*unnamed_only=*/true)) close_idle(*idle);
+  look_at_streams();
+  if (PeerStream *idle = first_stranger([](const PeerStream &s) { return s.is_idle(); })) {
+    close_idle(*idle);
+  } else if (PeerStream *stuck = first_stranger([](const PeerStream &s) { return s.is_stuck(); })) {
+    stuck->end(FI_ETIMEDOUT);
+  }
+}
+
+void UnconnectedEndpoint::look_at_streams() {
+  const uint64_t now = sdk::now_ns();
+  if (now - looked_at_ < kStuckNs) return;
+  looked_at_ = now;
+  for (PeerStream *stream : streams_) stream->look_at_input();
+}
+
+template <class F>
+PeerStream *UnconnectedEndpoint::first_stranger(F may_go) const {
+  sdk::Crowd crowd;
+  for (const PeerStream *stream : streams_)
+    if (!stream->peer().is_named()) crowd.add(stream->peer().address);
+  PeerStream *first = nullptr;
+  for (PeerStream *stream : streams_) {
+    const Peer &peer = stream->peer();
+    if (peer.is_named() || peer.stream != stream || !may_go(*stream)) continue;
+    if (crowd.goes_before(peer.address, stream->last_used())) first = stream;
+  }
+  return first;
 }
 
 void UnconnectedEndpoint::on_av_inserted(uint32_t index, const sdk::Address &address) {
@@ -137,7 +167,7 @@ PeerStream *UnconnectedEndpoint::make_stream(Peer &peer, int fd, const Terms &te
   ++peer.streams;
   if (!peer.is_named()) ++unnamed_streams_;
   if (settings().max_connections != 0 && streams_.size() > settings().max_connections) {
-    if (PeerStream *idle = longest_idle(/*unnamed_only=*/false)) close_idle(*idle);
+    if (PeerStream *idle = longest_idle()) close_idle(*idle);
   }
   return stream.release();
 }
@@ -154,12 +184,11 @@ void UnconnectedEndpoint::bury(PeerStream &stream) {
   engine_.mark_dirty(*this);
 }
 
-// The idle stream that was unused for longest. If named ones count too, the newest does not.
-PeerStream *UnconnectedEndpoint::longest_idle(bool unnamed_only) const {
+// The idle stream that was unused for longest, without the newest one.
+PeerStream *UnconnectedEndpoint::longest_idle() const {
   PeerStream *oldest = nullptr;
   for (PeerStream *stream : streams_) {
-    if (stream->peer().stream != stream) continue;
-    if (unnamed_only ? stream->peer().is_named() : stream == streams_.back()) continue;
+    if (stream->peer().stream != stream || stream == streams_.back()) continue;
     if (oldest != nullptr && stream->last_used() >= oldest->last_used()) continue;
     if (stream->is_idle()) oldest = stream;
   }

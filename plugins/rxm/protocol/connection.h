@@ -71,12 +71,14 @@ class Connection {
   bool quiet_ : 1 = false;    // sends nothing before it has heard of the peer
   bool doubted_ : 1 = false;  // our request to the same address is accepted: rivals.cc
   bool waits() const { return asked_ | agreed_ | quiet_ | doubted_; }
-  uint8_t level_ = 0;     // of the peer's extensions; 0: stock
-  bool bare_ = false;     // the peer takes messages without a header
-  uint8_t place_ = 0;     // what the peer says of itself: ConnectData::place
-  bool held_ = false;     // in Core::held_: the carrier takes no packets from it
-  bool heard_ = false;    // a packet arrived on this link
-  sdk::Replies replies_;  // to what the peer is told of its messages
+  uint8_t level_ = 0;          // of the peer's extensions; 0: stock
+  bool bare_ = false;          // the peer takes messages without a header
+  uint8_t place_ = 0;          // what the peer says of itself: ConnectData::place
+  bool held_ = false;          // in Core::held_: the carrier takes no packets from it
+  bool heard_ = false;         // a packet arrived on this link
+  bool useful_ = false;        // a whole message, or another request, has come
+  uint8_t useless_looks_ = 0;  // Core::look_at_strangers
+  sdk::Replies replies_;       // to what the peer is told of its messages
   uint32_t slot_ = 0, index_ = kNoIndex;
   uint32_t peer_slot_ = 0, peer_process_ = 0;
   Link *link_ = nullptr;
@@ -121,6 +123,7 @@ class Connection {
   Connection *rival_ = nullptr;  // the rival of this connection; of a rival: the one it may replace
   BareTags tags_sent_, tags_heard_;  // on this link
   uint64_t credits_ = 1, reposted_ = 0, last_use_ = 0;
+  uint64_t seen_use_ = UINT64_MAX;  // last_use_ at the last look at strangers
   // When the peer first asked for another connection, and last_use_ at that time.
   uint64_t doubted_at_ = 0, doubted_use_ = 0;
 };

@@ -2,10 +2,12 @@
 // Peers, and the connections with them: how a peer is found, how a connection begins and ends.
 // Competing claims to an address are in rivals.cc, the end of idle connections in parting.cc.
 #include <rdma/fi_errno.h>
+#include <weft/sdk/peer/crowd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "plugins/rxm/protocol/core.h"
 
@@ -14,7 +16,9 @@ namespace weft::rxm {
 namespace {
 
 constexpr uint64_t kSilenceNs = 1'000'000'000;  // then a silent stranger has to make room
-constexpr uint64_t kDeadNs = 1'000'000'000;     // without a packet while the peer asks for another
+// Times kSilenceNs, for one that has sent messages: what it is sending just then is lost.
+constexpr int kPatientLooks = 10;
+constexpr uint64_t kDeadNs = 1'000'000'000;  // without a packet while the peer asks for another
 constexpr uint64_t kFirstRetryNs = 1'000'000;
 constexpr uint64_t kLastRetryNs = 500'000'000;
 
@@ -292,20 +296,51 @@ void Core::accept(Connection &c, Request &request, const ConnectData &data) {
   fail(c, err);
 }
 
-// Makes room when the number of strangers is at its limit. Closes the connection that has been
-// silent for the longest time. If all have sent packets, asks the one that was idle for the longest
-// time to part, and returns false: the new stranger has to retry.
+// Counts, for each connection, how many looks in a row have found nothing new.
+void Core::look_at_strangers(uint64_t now) {
+  if (now - looked_at_ < kSilenceNs) return;
+  looked_at_ = now;
+  for (Connection *c : slots_) {
+    if (c == nullptr) continue;
+    const bool useless = std::exchange(c->seen_use_, c->last_use_) == c->last_use_;
+    c->useless_looks_ = useless ? uint8_t(std::min(c->useless_looks_ + 1, kPatientLooks)) : 0;
+  }
+}
+
+// Whether the connection of a stranger may be closed without asking it: nothing that it has sent
+// waits for this side, and either it never sent a whole message, or it has been useless for long and
+// cannot be asked to part, or does not answer.
+bool Core::is_silent(const Connection &c, uint64_t now) {
+  if (!c.heard_) return now - c.started_at_ >= kSilenceNs;
+  if (c.control_ != nullptr || c.flights_ != 0 || c.messages_.first != nullptr ||
+      c.matchless_.first != nullptr)
+    return false;
+  const int looks = c.seen_use_ == c.last_use_ ? c.useless_looks_ : 0;
+  if (!c.useful_) return looks >= 1;
+  const bool cannot_be_asked = c.level_ == 0 || c.asked_ || c.unfinished_.first != nullptr;
+  return cannot_be_asked && looks >= kPatientLooks;
+}
+
+// Makes room when the number of strangers is at its limit. Closes the connection of a silent one, or
+// asks an idle one to part: then the result is false, and the new stranger has to retry. Which one:
+// weft/sdk/peer/crowd.h.
 bool Core::make_room() {
   const uint64_t now = carrier_.now_ns();
+  look_at_strangers(now);
+  const auto is_one = [](const Connection *c) {
+    return c != nullptr && c->link_ != nullptr && is_stranger(*c);
+  };
+  sdk::Crowd of_silent;
+  for (const Connection *c : slots_)
+    if (is_one(c)) of_silent.add(c->address_);
+  sdk::Crowd of_idle = of_silent;
   Connection *silent = nullptr, *idle = nullptr;
   for (Connection *c : slots_) {
-    if (c == nullptr || c->link_ == nullptr || !is_stranger(*c) || c->first_ != nullptr) continue;
-    if (!c->heard_) {
-      if (now - c->started_at_ >= kSilenceNs &&
-          (silent == nullptr || c->started_at_ < silent->started_at_))
-        silent = c;
+    if (!is_one(c) || c->first_ != nullptr) continue;
+    if (is_silent(*c, now)) {
+      if (of_silent.goes_before(c->address_, c->last_use_)) silent = c;
     } else if (c->state_ == State::kConnected && c->level_ != 0 && !c->asked_ && !c->agreed_ &&
-               !busy(*c) && (idle == nullptr || c->last_use_ < idle->last_use_)) {
+               c->heard_ && !busy(*c) && of_idle.goes_before(c->address_, c->last_use_)) {
       idle = c;
     }
   }
@@ -464,7 +499,8 @@ void Core::drop_link(Connection &c, int err) {
 void Core::close_link(Connection &c, bool orderly) {
   if (std::exchange(c.held_, false)) std::erase(held_, &c);
   strangers_ -= is_stranger(c);
-  c.heard_ = c.quiet_ = false;
+  c.heard_ = c.quiet_ = c.useful_ = false;
+  c.useless_looks_ = 0;
   c.tags_sent_ = c.tags_heard_ = BareTags();
   c.credits_ = 1;
   c.reposted_ = 0;

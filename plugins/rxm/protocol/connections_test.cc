@@ -289,6 +289,55 @@ TEST(Core, SilentStrangersMakeRoom) {
   EXPECT_LE(run.nodes[0]->core().strangers(), 2u);
 }
 
+// They cannot be asked to part.
+TEST(Core, IdleStockStrangersMakeRoom) {
+  Play run(1,
+           {.peers = 6, .stock = true, .max_strangers = 1, .connect_timeout_ns = 30'000'000'000});
+  run.nodes[0]->forget_everybody();
+  for (const size_t n : {1, 3, 5, 1}) {
+    run.nodes[0]->post(5000, true);
+    run.nodes[n]->send(0, 100, true);
+    run.settle();
+  }
+  expect_everything_arrived_in_order(run);
+}
+
+// Credits are no messages, and a message that never ends is none.
+TEST(Core, WhatIsNoWholeMessageKeepsNoPlace) {
+  for (const PacketType type : {PacketType::kCredit, PacketType::kSegment}) {
+    SCOPED_TRACE(int(type));
+    Play run(1, {.peers = 4,
+                 .stock = type == PacketType::kCredit,
+                 .max_strangers = 1,
+                 .connect_timeout_ns = 30'000'000'000});
+    run.nodes[0]->forget_everybody();
+    run.world.mute = run.nodes[1].get();  // its message does not leave
+    run.nodes[1]->send(0, 100, true);
+    run.settle();
+    WireHeader header = header_of(type, 0);
+    header.op = uint8_t(PacketOp::kMessage);
+    std::vector<uint8_t> packet(sizeof header);
+    if (type == PacketType::kSegment) {
+      header.segment_size = 1;
+      header.control_data = uint64_t(SegmentKind::kFirst);
+      header.size = 2;
+      packet.push_back(0);
+    }
+    std::memcpy(packet.data(), &header, sizeof header);
+    run.nodes[1]->say(packet);
+    run.nodes[0]->post(5000, true);
+    run.nodes[2]->send(0, 100, true);
+    for (int i = 0; i < 50 && run.sent[1].arrived == 0; ++i) {
+      pass(run, 600'000);
+      if (type == PacketType::kCredit && run.nodes[1]->core().connections() != 0)
+        run.nodes[1]->say(packet);
+    }
+    EXPECT_EQ(run.sent[1].arrived, 1);
+    run.world.mute = nullptr;
+    run.settle();
+  }
+}
+
 // The process that listens at an address is its owner.
 TEST(Core, AFalseClaimToAnAddressChangesNothing) {
   for (const size_t target : {0, 1}) {  // the peer with the lower, and with the higher address

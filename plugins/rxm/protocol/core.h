@@ -226,6 +226,8 @@ class Core {
   void touch(Connection &c) { c.last_use_ = ++uses_; }
   void connect(Connection &c);
   void accept(Connection &c, Request &request, const ConnectData &data);
+  void look_at_strangers(uint64_t now);
+  static bool is_silent(const Connection &c, uint64_t now);
   bool make_room();
   void refuse(Request &request, RejectReason reason);
   static uint64_t pause_after(uint32_t attempts);
@@ -339,6 +341,7 @@ class Core {
 
   // ---- input.cc ----
   void hear(Connection &c);
+  void note_use(Connection &c, const Packet &p);
   sdk::Message message_of(Connection &c, const Packet &p) const;
   bool take_whole(Connection &c, const sdk::Message &m, std::span<const uint8_t> payload,
                   Buffer &buffer);
@@ -397,7 +400,8 @@ class Core {
   uint64_t uses_ = 0;
   uint64_t unexpected_ = 0;  // bytes charged to all messages
   // Sums over all strangers.
-  size_t strangers_ = 0;  // with a link
+  size_t strangers_ = 0;    // with a link
+  uint64_t looked_at_ = 0;  // look_at_strangers(); ns
   size_t strangers_buffers_ = 0;
   uint64_t strangers_charged_ = 0;
   uint64_t deadline_ = 0;

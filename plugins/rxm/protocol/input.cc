@@ -111,7 +111,7 @@ bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buff
   }
   const Packet &p = parsed.packet;
   if (!c.heard_) hear(c);
-  if (p.type != PacketType::kPart) touch(c);
+  note_use(c, p);
   switch (p.type) {
     case PacketType::kEager:
       if (p.op == PacketOp::kTagged) c.tags_heard_.learn(p.tag);
@@ -152,6 +152,12 @@ bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buff
   return false;
 }
 
+void Core::note_use(Connection &c, const Packet &p) {
+  if (p.type == PacketType::kPart || p.type == PacketType::kCredit) return;
+  touch(c);
+  c.useful_ |= p.type != PacketType::kSegment || p.segment == SegmentKind::kLast;
+}
+
 // The first packet on this link.
 void Core::hear(Connection &c) {
   c.heard_ = true;
@@ -171,6 +177,7 @@ bool Core::on_bare_message(Connection &c, std::span<const uint8_t> bytes, uint32
   }
   if (!c.heard_) hear(c);
   touch(c);
+  c.useful_ = true;
   const sdk::Message m{
       .tagged = tagged, .source = source_of(c), .tag = *tag, .length = bytes.size()};
   return take_whole(c, m, bytes, buffer);
