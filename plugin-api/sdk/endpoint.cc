@@ -91,6 +91,10 @@ uint8_t EndpointCore::context_place() const {
   return lane_ != nullptr ? lane_->place : 0;
 }
 
+uint8_t EndpointCore::last_place() const {
+  return lane_ != nullptr && lane_->place == 0 ? lane_->last_place : 0;
+}
+
 bool EndpointCore::only_transmits() const {
   return lane_ != nullptr && lane_->fclass == FI_CLASS_TX_CTX;
 }

@@ -187,6 +187,7 @@ Result<void> ScalableEndpoint::make_contexts() {
     context->lane.parent = base();
     context->lane.number = number_;
     context->lane.place = uint8_t(place);
+    context->lane.last_place = uint8_t(count - 1);
     WEFT_TRY(context->part, part(receives ? place : place - receives_));
     WEFT_CHECK(make_own(*context));
     contexts_.push_back(std::move(context));

@@ -63,11 +63,10 @@ Result<void> Acceptor::listen(int backlog) {
     const int error = errno;
     return fail(error, "listen on %s: %s", name_.to_string().c_str(), strerror(error));
   }
-  listening_ = true;
   // Most descriptors are for peers whose request is complete.
   max_strangers_ = std::clamp<size_t>(descriptor_limit() / 4, 1, settings_.max_handshakes);
   name_ = socket_name(socket_).value_or(name_);
-  engine_.add(*this, socket_, EPOLLIN, EPOLLIN);
+  if (!std::exchange(listening_, true)) engine_.add(*this, socket_, EPOLLIN, EPOLLIN);
   return {};
 }
 

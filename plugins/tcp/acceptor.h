@@ -78,7 +78,7 @@ class Acceptor final : public sdk::Handler {
   uint8_t dscp() const { return dscp_; }
   // Binds the socket; from then on name() is final. A second call moves to another address.
   Result<void> bind(const sdk::SockAddr &local);
-  Result<void> listen(int backlog);  // after bind()
+  Result<void> listen(int backlog);  // after bind(); once more for another backlog
   // After bind(): nobody else can have the address, though connections are not taken before listen().
   Result<void> reserve();
   bool bound() const { return socket_ >= 0; }

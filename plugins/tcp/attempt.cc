@@ -163,6 +163,7 @@ void Attempt::on_answer() {
     }
     if (answer_.done()) break;
   }
+  peer.endpoint.on_answer_of(peer, answer_.header().last_place);
   if (answer_.header().type == ConnectType::kReject) {
     // A reject without private data is final. Every other reject repeats the private data of the
     // request.

@@ -89,6 +89,7 @@ void Peer::stream_ended(PeerStream &which) {
   if (leaving == &which) leaving = nullptr;
   if (stream == &which) {
     stream = nullptr;
+    endpoint.forget_places(*this);
     link.on_lost();
     return reconnect();
   }
@@ -111,10 +112,19 @@ void Peer::yield() {
   probe->become_probe();
 }
 
+void Peer::ask() {
+  if (stream != nullptr) return start_probe();
+  try_again(link.want(sdk::now_ns(), endpoint.settings().connect_timeout_ns), FI_ECONNREFUSED);
+}
+
 void Peer::challenge(bool may_connect) {
   endpoint.counters().identities_disputed.add();
   stream->ask_whether_alive();
-  if (!may_connect || probe != nullptr) return;
+  if (may_connect) start_probe();  // if the claim is true, and no probe starts, it is repeated
+}
+
+void Peer::start_probe() {
+  if (probe != nullptr) return;
   Result<void> started;
   try {
     probe = std::make_unique<Attempt>(*this, /*probe=*/true);
@@ -122,7 +132,7 @@ void Peer::challenge(bool may_connect) {
   } catch (const std::bad_alloc &) {
     started = fail(FI_ENOMEM, "no memory");
   }
-  if (!started) probe.reset();  // if the claim is true, it is repeated
+  if (!started) probe.reset();
 }
 
 void Peer::confirmed(int fd, const Terms &terms, uint32_t process) {

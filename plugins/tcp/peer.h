@@ -48,6 +48,7 @@ class Peer {
   void wait(RdmOperation &op);
   // Takes over a socket on which the connection messages were exchanged.
   void open_stream(int fd, const Terms &terms, bool second);
+  void start_probe();
   void try_again(PeerLink::Next next, int error);
   void fail_pending(int error);
   void attempt_failed(PeerLink::Refusal refusal, int error);
@@ -57,6 +58,8 @@ class Peer {
   // The peer's request that crossed ours is accepted. Ours goes on as a probe: the requester may be
   // another process on the peer's host. The real peer, if it is the requester, rejects the probe.
   void yield();
+  // Connects to the peer for its answer alone; by a probe while there is a stream.
+  void ask();
   // A process other than the one at the other end of the stream claims to be this peer.
   void challenge(bool may_connect);
   // The process that listens at the peer's address accepted our probe: it is the peer. Its stream

@@ -199,6 +199,37 @@ TEST(RdmIdentity, AnotherProcessComesBehindLongMessages) {
   }
 }
 
+// A process of b's host says that it is a context of b, which has none. b is asked; if it does not
+// answer, it has none either.
+TEST(RdmIdentity, AFalseContextTakesNoName) {
+  for (const bool answers : {true, false}) {
+    Node a, b;
+    const fi_addr_t from_b = a.insert(b);
+    Bytes of_b(8), of_any(8);
+    must(fi_recv(a.ep, of_b.data(), of_b.size(), nullptr, from_b, mark(1)));
+    must(fi_recv(a.ep, of_any.data(), of_any.size(), nullptr, FI_ADDR_UNSPEC, mark(2)));
+    constexpr uint16_t kPlace = 3;
+    const std::string claim = hello(uint16_t(ntohs(b.name.sin_port) + kPlace),
+                                    uint32_t(getpid()) | uint32_t{kPlace} << 27);
+    const Nodes both = {&a, &b}, alone = {&a};
+    const Nodes nodes = answers ? both : alone;
+    std::unique_ptr<Stranger> liar;
+    size_t asked = 0;
+    ASSERT_TRUE(until(nodes, [&] {
+      liar = std::make_unique<Stranger>(a.name, claim);
+      ++asked;
+      return answer(*liar, nodes) == 1;
+    }));
+    EXPECT_GT(asked, 1u) << "it was believed at once";
+    liar->message(8, 8);
+    const rdm::Completion got = wait(a, mark(2), nodes);
+    EXPECT_EQ(got.source, FI_ADDR_NOTAVAIL);
+    EXPECT_TRUE(a.done.empty());
+    must(fi_send(b.ep, "12345678", 8, nullptr, b.insert(a), mark(3)));
+    EXPECT_EQ(wait(a, mark(1), {&a, &b}).source, from_b);
+  }
+}
+
 // ---- crowds ----
 
 std::string by_number(int i) {

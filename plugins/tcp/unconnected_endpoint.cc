@@ -127,12 +127,13 @@ int UnconnectedEndpoint::getname(void *addr, size_t *len) {
   return sdk::write_address(acceptor_.name(), addr_format_, addr, len);
 }
 
-// The ports of the contexts of a scalable endpoint are reserved before each of them is enabled.
+// The ports of the contexts of a scalable endpoint are reserved before each of them is enabled. The
+// first one answers for all from then on.
 Result<void> UnconnectedEndpoint::bind_name() {
   if (acceptor_.bound()) return {};
   WEFT_CHECK(acceptor_.bind(local_));
   if (lane() == nullptr) return {};
-  auto reserved = acceptor_.reserve();
+  auto reserved = context_place() == 0 ? acceptor_.listen(settings().backlog) : acceptor_.reserve();
   if (!reserved) acceptor_.close();
   return reserved;
 }

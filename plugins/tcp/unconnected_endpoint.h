@@ -35,6 +35,7 @@
 #include <weft/sdk/fid.h>
 #include <weft/sdk/index_table.h>
 #include <weft/sdk/ops.h>
+#include <weft/sdk/peer/place.h>
 #include <weft/sdk/rdm_endpoint.h>
 #include <weft/sdk/transfer.h>
 
@@ -143,6 +144,9 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   PeerStream *make_stream(Peer &peer, int fd, const Terms &terms);
   void bury(PeerStream &stream);
   void check(Peer &peer);  // frees it later, if it is idle
+  // The process that listens at the peer's address has answered a request of ours.
+  void on_answer_of(const Peer &peer, uint8_t last_place);
+  void forget_places(const Peer &peer) { owners_.erase(peer.source); }
   void drop_region(const sdk::Mr &mr);
 
   // ---- ReceiverSink ----
@@ -165,6 +169,11 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   Peer *find_or_add(const sdk::SockAddr &address, uint32_t index);
   Peer *incoming_peer(const sdk::SockAddr &address, unsigned place);
   Peer *requester(const sdk::SockAddr &remote, unsigned place);
+  sdk::PlaceOwner::Claim judge(const sdk::SockAddr &remote, unsigned place);
+  sdk::PlaceOwner::Claim judge(uint32_t entry, unsigned place);
+  template <class F>
+  void each_claimant(const sdk::SockAddr &address, F f);
+  void reject(int fd, std::span<const uint8_t> reason);
   sdk::SockAddr address_at(int fd) const;
   PeerLink::Decision decide(Peer &peer, std::strong_ordering order, const RdmHello &hello);
   void accept(int fd, const ConnectReader &request, const RdmHello &hello, Peer &peer, bool second);
@@ -215,6 +224,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   bool refusal_told_ = false;
   sdk::IndexTable<Peer> table_;
   std::unordered_map<sdk::SockAddr, std::unique_ptr<Peer>, sdk::SockAddrHash> peers_;
+  std::unordered_map<uint32_t, sdk::PlaceOwner> owners_;  // by entry: of peers that claim places
   std::vector<PeerStream *> streams_;
   std::vector<PeerStream *> stalled_;
   std::vector<std::unique_ptr<PeerStream>> buried_;  // ended, perhaps still on the stack

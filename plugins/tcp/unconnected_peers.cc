@@ -20,16 +20,6 @@ namespace {
 
 constexpr uint64_t kStuckNs = 1'000'000'000;
 
-// `reason`: the private data of the request, if the requester may ask again.
-void reject(int fd, std::span<const uint8_t> reason) {
-  std::array<uint8_t, kMaxConnectSize> message;
-  const size_t n = encode_connect(ConnectType::kReject, reason, message);
-  // An answer to a requester that is gone may be lost.
-  [[maybe_unused]] const ssize_t sent = ::send(fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT);
-  ::shutdown(fd, SHUT_WR);
-  ::close(fd);
-}
-
 }  // namespace
 
 Peer *UnconnectedEndpoint::find_or_add(const sdk::SockAddr &address, uint32_t index) {
@@ -113,20 +103,26 @@ PeerStream *UnconnectedEndpoint::first_stranger(F may_go) const {
   return first;
 }
 
+// Calls `f(peer, place)` for each peer that says that it is a context of the endpoint at `address`.
+template <class F>
+void UnconnectedEndpoint::each_claimant(const sdk::SockAddr &address, F f) {
+  sdk::SockAddr at = address;
+  for (unsigned place = 1; place < sdk::Av::kContexts; ++place) {
+    if (address.port() + place > UINT16_MAX) return;
+    at.set_port(uint16_t(address.port() + place));
+    const auto known = peers_.find(at);
+    if (known != peers_.end() && known->second->place == place) f(*known->second, place);
+  }
+}
+
 void UnconnectedEndpoint::on_av_inserted(uint32_t index, const sdk::Address &address) {
   if (peers_.empty()) return;
   try {
-    sdk::SockAddr at = sdk::SockAddr::of(address);
+    const sdk::SockAddr at = sdk::SockAddr::of(address);
     if (peers_.contains(at)) peer_at(index);
-    if (!has_places_) return;
-    for (unsigned place = 1; place < sdk::Av::kContexts; ++place) {
-      if (address.port() + place > UINT16_MAX) return;
-      at.set_port(uint16_t(address.port() + place));
-      const auto known = peers_.find(at);
-      const uint32_t context = av()->context_at(index, place);
-      if (known != peers_.end() && known->second->place == place && context != sdk::Av::kNone)
-        peer_at(context);
-    }
+    bool claimed = false;
+    if (has_places_) each_claimant(at, [&](Peer &, unsigned) { claimed = true; });
+    if (claimed) judge(index, 1);  // the answer names them
   } catch (const std::bad_alloc &) {
     // It stays unnamed until the application sends to it.
   }
@@ -138,6 +134,7 @@ void UnconnectedEndpoint::on_av_removed(uint32_t index) {
   table_.set(index, nullptr);
   std::erase(peer->indices, index);
   const uint32_t entry = sdk::Av::entry_of(index);
+  owners_.erase(entry);
   if (peer->source != entry) return;
   set_source(*peer, peer->indices.empty()
                         ? sdk::Matcher::kFirstUnnamed + (next_unnamed_++ & 0x3fffffff)
@@ -212,7 +209,49 @@ void UnconnectedEndpoint::drop_region(const sdk::Mr &mr) {
   }
 }
 
+// ---- contexts of scalable endpoints ----
+
+// What a peer says of its place counts where it would get a name by it.
+sdk::PlaceOwner::Claim UnconnectedEndpoint::judge(const sdk::SockAddr &remote, unsigned place) {
+  using Claim = sdk::PlaceOwner::Claim;
+  if (place == 0 || (!names_sources_ && unnamed_streams_ < max_unnamed_)) return Claim::kFalse;
+  const uint32_t context = av()->find_context(remote, place);
+  if (context == sdk::Av::kNone) return Claim::kFalse;
+  return judge(sdk::Av::entry_of(context), place);
+}
+
+sdk::PlaceOwner::Claim UnconnectedEndpoint::judge(uint32_t entry, unsigned place) {
+  const Peer *known = table_.at(entry);
+  const auto claim =
+      owners_[entry].judge(place, sdk::now_ns(), known != nullptr && known->stream != nullptr);
+  if (claim == sdk::PlaceOwner::Claim::kAsk) {
+    if (Peer *owner = peer_at(entry)) owner->ask();
+  }
+  return claim;
+}
+
+void UnconnectedEndpoint::on_answer_of(const Peer &peer, uint8_t last_place) {
+  const auto owner = owners_.find(peer.source);
+  if (owner == owners_.end()) return;
+  owner->second.told(last_place, sdk::now_ns());
+  each_claimant(peer.address, [&](Peer &, unsigned place) {
+    const uint32_t context = av()->context_at(peer.source, place);
+    if (place <= last_place && context != sdk::Av::kNone) peer_at(context);
+  });
+}
+
 // ---- requests of peers ----
+
+// `reason`: the private data of the request, if the requester may ask again.
+void UnconnectedEndpoint::reject(int fd, std::span<const uint8_t> reason) {
+  std::array<uint8_t, kMaxConnectSize> message;
+  const size_t n =
+      encode_connect(ConnectType::kReject, reason, message, ByteOrder::kNative, 0, last_place());
+  // An answer to a requester that is gone may be lost.
+  [[maybe_unused]] const ssize_t sent = ::send(fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT);
+  ::shutdown(fd, SHUT_WR);
+  ::close(fd);
+}
 
 void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
   const auto hello = parse_hello(request.private_bytes());
@@ -225,8 +264,13 @@ void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
     return;
   }
   if (only_transmits()) return reject(fd, {});
+  if (!enabled()) return reject(fd, request.private_bytes());
   remote->set_port(hello->port);
-  Peer *peer = requester(*remote, hello->place());
+  const auto claim = judge(*remote, hello->place());
+  const bool believed = claim == sdk::PlaceOwner::Claim::kTrue;
+  const bool undecided =
+      claim == sdk::PlaceOwner::Claim::kAsk || claim == sdk::PlaceOwner::Claim::kWait;
+  Peer *peer = undecided ? nullptr : requester(*remote, believed ? hello->place() : 0);
   if (peer == nullptr) return reject(fd, request.private_bytes());
   peer->place = hello->place();
   has_places_ |= peer->place != 0;
@@ -279,7 +323,8 @@ void UnconnectedEndpoint::accept(int fd, const ConnectReader &request, const Rdm
   answer.version = answer_to(hello.version);
   answer.features = features_of_answer(hello.features);
   std::array<uint8_t, kMaxConnectSize> message;
-  const size_t n = encode_connect(ConnectType::kAccept, encode_hello(answer), message);
+  const size_t n = encode_connect(ConnectType::kAccept, encode_hello(answer), message,
+                                  ByteOrder::kNative, 0, last_place());
   if (::send(fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n)) {
     // The requester is gone.
     ::close(fd);

@@ -561,8 +561,17 @@ TEST(RdmScalable, ASenderIsNamedWhenItIsInserted) {
   Drive drive({&a, &b});
   exchange(drive, a.tx[2].ep, a.tx[2].cq, fi_rx_addr(to, 1, kBits), b.rx[1].ep, b.rx[1].cq);
   const fi_addr_t from = b.insert(a.name());
-  exchange(drive, a.tx[2].ep, a.tx[2].cq, fi_rx_addr(to, 1, kBits), b.rx[1].ep, b.rx[1].cq, 100, 1,
-           from);
+  // Its endpoint is asked first whether it has this context.
+  fi_addr_t source = FI_ADDR_NOTAVAIL;
+  const Deadline deadline(kPatience);
+  while (source != from && !deadline.passed()) {
+    char byte = 0;
+    must(fi_recv(b.rx[1].ep, &byte, 1, nullptr, FI_ADDR_UNSPEC, &byte));
+    drive.post([&] { return fi_inject(a.tx[2].ep, "x", 1, fi_rx_addr(to, 1, kBits)); });
+    source = drive.wait(b.rx[1].cq).source;
+    drive.progress();
+  }
+  EXPECT_EQ(source, from);
 }
 
 TEST(RdmScalable, AThreadSleepsUntilItsContextHasAMessage) {

@@ -8,8 +8,9 @@ namespace weft::tcp {
 
 namespace {
 
-constexpr size_t kTypeAt = 1, kPrivateSizeAt = 2, kMarkAt = 16, kFeaturesAt = 20, kProbeAt = 24;
-// Says that a byte of features follows.
+constexpr size_t kTypeAt = 1, kPrivateSizeAt = 2, kMarkAt = 16, kFeaturesAt = 20, kLastPlaceAt = 21,
+                 kProbeAt = 24;
+// Says that a byte of features follows, and one with the last place.
 constexpr std::array<uint8_t, kFeaturesAt - kMarkAt> kMark = {'w', 'e', 'f', 't'};
 
 }  // namespace
@@ -49,14 +50,16 @@ tl::expected<ConnectHeader, ConnectRefusal> parse_connect_header(std::span<const
       detail::load<uint64_t>(bytes.data() + kProbeAt, false) != 1) {
     header.order = ByteOrder::kNetwork;
   }
-  if (std::equal(kMark.begin(), kMark.end(), bytes.begin() + kMarkAt))
+  if (std::equal(kMark.begin(), kMark.end(), bytes.begin() + kMarkAt)) {
     header.features = bytes[kFeaturesAt];
+    header.last_place = bytes[kLastPlaceAt];
+  }
   return header;
 }
 
 size_t encode_connect(ConnectType type, std::span<const uint8_t> private_data,
-                      std::span<uint8_t, kMaxConnectSize> out, ByteOrder order,
-                      uint8_t features) noexcept {
+                      std::span<uint8_t, kMaxConnectSize> out, ByteOrder order, uint8_t features,
+                      uint8_t last_place) noexcept {
   if (private_data.size() > kMaxPrivateSize) return 0;
   std::fill_n(out.begin(), kConnectHeaderSize, uint8_t{0});
   out[0] = kConnectVersion;
@@ -66,9 +69,10 @@ size_t encode_connect(ConnectType type, std::span<const uint8_t> private_data,
   if (type != ConnectType::kReject) {
     detail::store(out.data() + kProbeAt, uint64_t{1}, order == ByteOrder::kNetwork);
   }
-  if (features != 0) {
+  if (features != 0 || last_place != 0) {
     std::copy(kMark.begin(), kMark.end(), out.begin() + kMarkAt);
     out[kFeaturesAt] = features;
+    out[kLastPlaceAt] = last_place;
   }
   std::copy(private_data.begin(), private_data.end(), out.begin() + kConnectHeaderSize);
   return kConnectHeaderSize + private_data.size();

@@ -66,6 +66,9 @@ struct ConnectHeader {
   ByteOrder order = ByteOrder::kNative;
   uint16_t private_size = 0;  // 0..256
   uint8_t features = 0;
+  // FI_EP_RDM, in an answer: the last place of the scalable endpoint whose first context answers
+  // (weft/sdk/peer/place.h). 0: there are no other contexts.
+  uint8_t last_place = 0;
   bool operator==(const ConnectHeader &) const = default;
 };
 
@@ -86,7 +89,7 @@ inline std::string_view text_of(std::span<const uint8_t> bytes) {
 // order.
 size_t encode_connect(ConnectType type, std::span<const uint8_t> private_data,
                       std::span<uint8_t, kMaxConnectSize> out, ByteOrder order = ByteOrder::kNative,
-                      uint8_t features = 0) noexcept;
+                      uint8_t features = 0, uint8_t last_place = 0) noexcept;
 
 // Collects one connection message from a stream, in any pieces, and takes no byte beyond it.
 class ConnectReader {

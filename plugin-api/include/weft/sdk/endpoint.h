@@ -135,6 +135,7 @@ class EndpointCore {
   // ports, and whether nobody connects to it.
   const Lane *lane() const { return lane_; }
   uint8_t context_place() const;
+  uint8_t last_place() const;  // of the endpoint's contexts, if this is the first one; else 0
   bool only_transmits() const;
   size_t in_flight() { return count_in_flight_ != nullptr ? count_in_flight_(*this) : 0; }
   // For SharedTransmit, with the lock held: whether the endpoint was opened for one, and the end of

@@ -32,8 +32,9 @@
 // the port p + (number of receive contexts) + j. So the one address that is in a peer's address
 // vector leads to all contexts, for peers that know nothing of contexts to the first one, and a
 // provider needs no place in its protocol to name the context that it asks for. Only the sender of a
-// message says which context it is (Lane::place), so that its source is the endpoint. All ports are
-// taken together, when the first context is opened or the name is asked for.
+// message says which context it is (Lane::place), so that its source is the endpoint; its peer asks the
+// first context whether there is such a one (peer/place.h). All ports are taken together, when the
+// first context is opened or the name is asked for.
 //
 // Not for connected endpoints, nor for devices that have contexts by themselves.
 #ifndef WEFT_SDK_SCALABLE_H
@@ -64,6 +65,7 @@ struct Lane {
   struct fid *parent = nullptr;           // the scalable endpoint
   uint64_t number = 0;                    // its number (endpoint_number.h)
   uint8_t place = 0;                      // among the ports
+  uint8_t last_place = 0;                 // of the endpoint's contexts
   mutable std::atomic<bool> open{false};  // the context is
 };
 
