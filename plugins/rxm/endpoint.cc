@@ -87,6 +87,7 @@ Result<void> Endpoint::begin() {
                          .descriptors = domain().inner_modes().local_memory,
                          .hmem = domain().hmem(),
                          .place = context_place(),
+                         .last_place = last_place(),
                          .only_transmits = only_transmits(),
                          .bare = lower_.carries_bare()});
   core_->set_own_address(local_);

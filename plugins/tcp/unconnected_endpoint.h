@@ -167,8 +167,8 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   Result<void> bind_name();
   Peer *peer_at(uint32_t index);
   Peer *find_or_add(const sdk::SockAddr &address, uint32_t index);
-  Peer *incoming_peer(const sdk::SockAddr &address, unsigned place);
-  Peer *requester(const sdk::SockAddr &remote, unsigned place);
+  Peer *incoming_peer(const sdk::SockAddr &address, unsigned place, bool believed);
+  Peer *requester(const sdk::SockAddr &remote, unsigned place, bool believed);
   sdk::PlaceOwner::Claim judge(const sdk::SockAddr &remote, unsigned place);
   sdk::PlaceOwner::Claim judge(uint32_t entry, unsigned place);
   template <class F>

@@ -47,8 +47,10 @@ void UnconnectedEndpoint::set_source(Peer &peer, uint32_t source) {
 }
 
 // The peer for an incoming request. Null: there is no room now. A known peer without a stream, of
-// which only messages are left, needs a place like a new one.
-Peer *UnconnectedEndpoint::incoming_peer(const sdk::SockAddr &address, unsigned place) {
+// which only messages are left, needs a place like a new one. `believed`: it is the context that it
+// says it is, or says nothing of the kind.
+Peer *UnconnectedEndpoint::incoming_peer(const sdk::SockAddr &address, unsigned place,
+                                         bool believed) {
   const bool full = unnamed_streams_ >= max_unnamed_;
   const auto known = peers_.find(address);
   if (known != peers_.end()) {
@@ -56,7 +58,7 @@ Peer *UnconnectedEndpoint::incoming_peer(const sdk::SockAddr &address, unsigned 
     if (!full || peer.is_named() || peer.streams != 0) return &peer;
   }
   const uint32_t index =
-      names_sources_ || full ? av()->find_context(address, place) : sdk::Av::kNone;
+      believed && (names_sources_ || full) ? av()->find_context(address, place) : sdk::Av::kNone;
   if (index != sdk::Av::kNone) return peer_at(index);
   if (full) {
     make_room_for_a_stranger();
@@ -214,7 +216,8 @@ void UnconnectedEndpoint::drop_region(const sdk::Mr &mr) {
 // What a peer says of its place counts where it would get a name by it.
 sdk::PlaceOwner::Claim UnconnectedEndpoint::judge(const sdk::SockAddr &remote, unsigned place) {
   using Claim = sdk::PlaceOwner::Claim;
-  if (place == 0 || (!names_sources_ && unnamed_streams_ < max_unnamed_)) return Claim::kFalse;
+  if (place == 0) return Claim::kTrue;
+  if (!names_sources_ && unnamed_streams_ < max_unnamed_) return Claim::kFalse;
   const uint32_t context = av()->find_context(remote, place);
   if (context == sdk::Av::kNone) return Claim::kFalse;
   return judge(sdk::Av::entry_of(context), place);
@@ -270,7 +273,7 @@ void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
   const bool believed = claim == sdk::PlaceOwner::Claim::kTrue;
   const bool undecided =
       claim == sdk::PlaceOwner::Claim::kAsk || claim == sdk::PlaceOwner::Claim::kWait;
-  Peer *peer = undecided ? nullptr : requester(*remote, believed ? hello->place() : 0);
+  Peer *peer = undecided ? nullptr : requester(*remote, hello->place(), believed);
   if (peer == nullptr) return reject(fd, request.private_bytes());
   peer->place = hello->place();
   has_places_ |= peer->place != 0;
@@ -284,8 +287,8 @@ void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
 }
 
 // The peer that asks for a connection. Null: it must ask again.
-Peer *UnconnectedEndpoint::requester(const sdk::SockAddr &remote, unsigned place) {
-  Peer *peer = incoming_peer(remote, place);
+Peer *UnconnectedEndpoint::requester(const sdk::SockAddr &remote, unsigned place, bool believed) {
+  Peer *peer = incoming_peer(remote, place, believed);
   if (peer == nullptr) return nullptr;
   if (peer->leaving != nullptr) {
     // Its messages on the old stream come first.
@@ -295,7 +298,7 @@ Peer *UnconnectedEndpoint::requester(const sdk::SockAddr &remote, unsigned place
   if (peer->attempt == nullptr) return peer;
   // A process that accepted our attempt, and died, had the address before this requester.
   peer->attempt->look();
-  return incoming_peer(remote, place);
+  return incoming_peer(remote, place, believed);
 }
 
 // The address by which the peer at the other end knows us.

@@ -96,6 +96,7 @@ void Core::reap() {
 }
 
 void Core::forget(uint32_t index) {
+  owners_.erase(index);
   Connection *c = peers_.at(index);
   if (c == nullptr) return;
   peers_.set(index, nullptr);
@@ -107,13 +108,6 @@ void Core::introduce(uint32_t index, const sdk::Address &address) {
   if (by_address_.empty()) return;
   const auto it = by_address_.find(address);
   if (it == by_address_.end() || it->second->index_ != kNoIndex) return;
-  name(*it->second, index);
-}
-
-void Core::introduce_context(uint32_t index, const sdk::Address &address, unsigned place) {
-  const auto it = by_address_.find(address);
-  if (it == by_address_.end() || it->second->index_ != kNoIndex || it->second->place_ != place)
-    return;
   name(*it->second, index);
 }
 
@@ -173,9 +167,12 @@ void Core::connect(Connection &c) {
   fail(c, err);
 }
 
-void Core::refuse(Request &request, RejectReason reason) {
+// `theirs`: what is known of the requester.
+void Core::refuse(Request &request, RejectReason reason, const ConnectData *theirs) {
   (reason == RejectReason::kAlready ? counters_.put_off : counters_.refused).add_alone();
-  carrier_.reject(request, encode(reason));
+  const RejectBytes bytes = encode(reason, settings_.last_place);
+  const bool tells = theirs != nullptr && theirs->level >= kLevelOfPlaces;
+  carrier_.reject(request, std::span(bytes).first(tells ? kRejectSize : kStockRejectSize));
 }
 
 void Core::on_request(Request &request, const sdk::Address &from, const sdk::Address &to,
@@ -195,7 +192,7 @@ void Core::on_request(Request &request, const sdk::Address &from, const sdk::Add
     upper_.warn(text);
     return refuse(request, RejectReason::kRefused);
   }
-  if (down_ || settings_.only_transmits) return refuse(request, RejectReason::kRefused);
+  if (down_ || settings_.only_transmits) return refuse(request, RejectReason::kRefused, &*theirs);
   const Result<sdk::Address> named = from.with_port(theirs->port);
   if (!named) {
     std::snprintf(text, sizeof text, "a connection is refused: %.150s", named.error().text.c_str());
@@ -203,6 +200,9 @@ void Core::on_request(Request &request, const sdk::Address &from, const sdk::Add
     return refuse(request, RejectReason::kRefused);
   }
   const sdk::Address &peer = *named;
+  const auto claim = judge(peer, theirs->place);
+  if (claim == sdk::PlaceOwner::Claim::kAsk || claim == sdk::PlaceOwner::Claim::kWait)
+    return refuse(request, RejectReason::kAlready, &*theirs);  // the peer retries
   const auto it = by_address_.find(peer);
   Connection *c = it != by_address_.end() ? it->second : nullptr;
   if (c == nullptr) return accept(*make(peer, false), request, *theirs);
@@ -214,11 +214,11 @@ void Core::on_request(Request &request, const sdk::Address &from, const sdk::Add
       return accept(*c, request, *theirs);
     case State::kConnecting: {
       // A packet that arrived proves that the peer accepted our request.
-      if (c->disputed_ || c->heard_) return refuse(request, RejectReason::kAlready);
+      if (c->disputed_ || c->heard_) return refuse(request, RejectReason::kAlready, &*theirs);
       sdk::Address own = own_;
       if (own.is_any()) own = to.with_port(own_.port()).value_or(own_);
       const int order = compare(peer, own);
-      if (order < 0) return refuse(request, RejectReason::kAlready);
+      if (order < 0) return refuse(request, RejectReason::kAlready, &*theirs);
       if (order == 0) {
         c->shares_name_ = true;
         return accept(*make(peer, true), request, *theirs);
@@ -232,13 +232,13 @@ void Core::on_request(Request &request, const sdk::Address &from, const sdk::Add
         return accept(*c, request, *theirs);
       }
       if (c->peer_process_ == theirs->process) {
-        refuse(request, RejectReason::kAlready);
+        refuse(request, RejectReason::kAlready, &*theirs);
         if (seems_dead(*c)) contest(*c);
         return;
       }
       // The peer was restarted, or another process on its host claims its address. The requester
       // waits while we ask the owner of the address (rivals.cc).
-      refuse(request, RejectReason::kAlready);
+      refuse(request, RejectReason::kAlready, &*theirs);
       return contest(*c);
   }
 }
@@ -259,9 +259,12 @@ void Core::accept(Connection &c, Request &request, const ConnectData &data) {
   if (is_stranger(c)) {
     c.place_ = data.place;
     has_contexts_ |= data.place != 0;
-    const uint32_t index = data.place != 0 ? upper_.index_of_context(c.address_, data.place)
-                                           : upper_.index_of(c.address_);
-    if (index != kNoIndex) name(c, index);
+    if (data.place != 0) {
+      if (judge(c.address_, data.place) == sdk::PlaceOwner::Claim::kTrue)
+        name_context(c, data.place);
+    } else if (const uint32_t index = upper_.index_of(c.address_); index != kNoIndex) {
+      name(c, index);
+    }
   }
   if (is_stranger(c) && c.first_ == nullptr && strangers_ >= settings_.max_strangers &&
       !make_room()) {
@@ -281,6 +284,7 @@ void Core::accept(Connection &c, Request &request, const ConnectData &data) {
                                                .index = c.slot_,
                                                .receive_count = settings_.receive_count,
                                                .level = own_level(settings_),
+                                               .last_place = settings_.last_place,
                                                .flow_control = flow});
   int err = 0;
   c.state_ = State::kAccepting;
@@ -368,6 +372,7 @@ void Core::on_connected(Connection &c, std::span<const uint8_t> data) {
     c.peer_slot_ = theirs->index;
     c.peer_process_ = theirs->process;
     take_level(c, theirs->level);
+    learn_places(c, theirs->last_place);
     c.flow_control_ = settings_.credits && theirs->flow_control != FlowControl::kOff;
     if (c.rival_ != nullptr && c.crossed_) return doubt(c);
     if (c.rival_ != nullptr) replace(c);
@@ -396,6 +401,7 @@ void Core::establish(Connection &c) {
 }
 
 void Core::on_refused(Connection &c, int err, std::span<const uint8_t> data, bool passes) {
+  if (c.state_ == State::kConnecting && !passes) learn_places(c, parse_last_place(data));
   const bool parting = c.asked_ || c.agreed_;
   if (c.state_ != State::kConnecting && (!passes || parting || c.state_ != State::kAccepting))
     return on_closed(c, err);
@@ -454,6 +460,7 @@ void Core::stop_waiting(Connection &c) {
 // Ends the connection. Operations that wait for an answer of the peer fail here; operations at the
 // carrier end when they come back. The queue stays, for the caller to fail or to hand over.
 void Core::drop_link(Connection &c, int err) {
+  if (c.state_ == State::kConnected && c.index_ != kNoIndex) owners_.erase(c.index_);
   const bool leaves = c.asked_ || c.agreed_;
   const bool orderly = leaves || c.state_ != State::kConnected;
   if (c.state_ == State::kConnected) {

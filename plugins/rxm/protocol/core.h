@@ -37,6 +37,7 @@
 #include <weft/sdk/cancel.h>
 #include <weft/sdk/hmem.h>
 #include <weft/sdk/index_table.h>
+#include <weft/sdk/peer/place.h>
 #include <weft/sdk/pool.h>
 #include <weft/sdk/receiver.h>
 #include <weft/sdk/transfer.h>
@@ -81,6 +82,7 @@ struct Settings {
   bool descriptors = false;         // TxOp::desc is filled in
   const sdk::Hmem *hmem = nullptr;  // FI_HMEM: buffers may be memory of devices
   uint8_t place = 0;                // ConnectData::place
+  uint8_t last_place = 0;           // AcceptData::last_place
   bool only_transmits = false;      // a context to which nobody connects
   bool bare = false;                // messages have remote data, and it is known who sent them
 };
@@ -229,7 +231,7 @@ class Core {
   void look_at_strangers(uint64_t now);
   static bool is_silent(const Connection &c, uint64_t now);
   bool make_room();
-  void refuse(Request &request, RejectReason reason);
+  void refuse(Request &request, RejectReason reason, const ConnectData *theirs = nullptr);
   static uint64_t pause_after(uint32_t attempts);
   void wait_for_other(Connection &c);
   void stop_waiting(Connection &c);
@@ -253,6 +255,12 @@ class Core {
   void replace(Connection &rival);
   void inherit(Connection &rival, Connection &old);
   void adopt(Connection &c);
+
+  // ---- places.cc ----
+  sdk::PlaceOwner::Claim judge(const sdk::Address &address, unsigned place);
+  void ask_for_places(uint32_t entry, const sdk::Address &context, unsigned place);
+  void learn_places(const Connection &c, uint8_t last);
+  void name_context(Connection &c, unsigned place);
 
   // ---- parting.cc ----
   void close_idle(size_t most);
@@ -389,7 +397,8 @@ class Core {
   sdk::Pool<sdk::Receive> firsts_{SIZE_MAX, 1};  // RxMessage::peeks
   sdk::IndexTable<Connection> peers_;            // by index of the address vector
   std::unordered_map<sdk::Address, Connection *, sdk::AddressHash> by_address_;
-  std::vector<Connection *> slots_;  // by Connection::slot(); null: free
+  std::unordered_map<uint32_t, sdk::PlaceOwner> owners_;  // by index, of peers that claim places
+  std::vector<Connection *> slots_;                       // by Connection::slot(); null: free
   std::vector<uint32_t> free_slots_;
   std::vector<Connection *> blocked_, resuming_, retrying_, unused_, held_, contested_;
   // Rendezvous with reads, or writes, that the carrier had no room for.

@@ -101,9 +101,15 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
     return impostor;
   }
   void connected(Link &link) { core_->on_connected(*link.owner, {}); }
-  void accepts(Link &ours, uint32_t process) {
+  void accepts(Link &ours, uint32_t process, uint8_t last_place = 0) {
     core_->on_connected(
-        *ours.owner, encode(AcceptData{.process = process, .receive_count = 64, .level = kLevel}));
+        *ours.owner,
+        encode(AcceptData{
+            .process = process, .receive_count = 64, .level = kLevel, .last_place = last_place}));
+  }
+  void refuses(Link &ours, uint8_t last_place) {
+    core_->on_refused(*ours.owner, FI_ECONNREFUSED, encode(RejectReason::kAlready, last_place),
+                      false);
   }
   void hangs_up(Link &link) { core_->on_refused(*link.owner, FI_ECONNRESET, {}, true); }
   // A message arrives.
@@ -136,6 +142,7 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
   size_t links() const { return links_.size(); }
 
   bool known = true;          // requesters are in the address vector
+  bool has_contexts = false;  // the address vector has kPeer alone, whose contexts may ask
   bool accepts_none = false;  // the carrier has no room
   int answer = 0;             // that the carrier returns from send(), after `room` packets
   size_t room = 0;
@@ -191,7 +198,11 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
   void on_done(TxOp &, int err) override { completed.push_back(err); }
   sdk::Receiver &receiver() override { return receiver_; }
   uint32_t index_of(const sdk::Address &address) override {
+    if (has_contexts) return address.port() == kPeer ? 0 : kNoIndex;
     return known ? uint32_t(address.port() - kPeer) : kNoIndex;
+  }
+  uint32_t index_of_context(const sdk::Address &address, unsigned place) override {
+    return has_contexts && address.port() - place == kPeer ? sdk::Av::kContext + place : kNoIndex;
   }
   void warn(const char *) override {}
   void on_remote_atomic(uint64_t, std::span<const RmaVector>) override {}
@@ -456,6 +467,50 @@ TEST(Rivals, AnImpostorThatSaysThatItIsAContextTakesNoName) {
   e.accepts(*owner, kPeerProcess);
   EXPECT_EQ(impostor->owner, nullptr);
   EXPECT_EQ(owner->owner->index(), 0u);
+}
+
+// A process of the peer's host may say that it is a context of the peer. It has the peer's name if the
+// peer says how many contexts it has, and may ask again until then.
+TEST(Places, APlaceCountsIfTheEndpointHasIt) {
+  constexpr uint8_t kPlace = 3;
+  enum Answer { kAccepts, kRefuses, kNothing };
+  for (const Answer answer : {kAccepts, kRefuses, kNothing})
+    for (const uint8_t last : {uint8_t(kPlace - 1), kPlace}) {
+      SCOPED_TRACE(testing::Message() << answer << ", last " << int(last));
+      Endpoint e;
+      e.has_contexts = true;
+      EXPECT_EQ(e.asked_by(kPeer + kPlace, kImpostor, kPlace), nullptr);
+      ASSERT_EQ(e.links(), 1u) << "the peer is asked";
+      EXPECT_EQ(e.asked_by(kPeer + kPlace, kImpostor, kPlace), nullptr);
+      EXPECT_EQ(e.links(), 1u) << "once";
+      if (answer == kAccepts) e.accepts(e.link(0), kPeerProcess, last);
+      if (answer == kRefuses) e.refuses(e.link(0), last);
+      if (answer == kNothing) e.pass(kSecond);
+      Link *const link = e.asked_by(kPeer + kPlace, kImpostor, kPlace);
+      ASSERT_NE(link, nullptr);
+      const bool named = answer != kNothing && last == kPlace;
+      EXPECT_EQ(link->owner->index(), named ? sdk::Av::kContext + kPlace : kNoIndex);
+      if (answer != kNothing) continue;
+      e.accepts(e.link(0), kPeerProcess, last);  // late
+      EXPECT_EQ(link->owner->index(), last == kPlace ? sdk::Av::kContext + kPlace : kNoIndex);
+    }
+}
+
+// The peer is connected already, by a request of its own: a rival asks it.
+TEST(Places, APeerThatIsConnectedIsAskedBeside) {
+  Endpoint e;
+  e.has_contexts = true;
+  Link *const first = e.asked_by(kPeer, kPeerProcess);
+  ASSERT_NE(first, nullptr);
+  e.connected(*first);
+  EXPECT_EQ(e.asked_by(kPeer + 1, kPeerProcess, 1), nullptr);
+  e.pass(kSecond / 100);
+  ASSERT_EQ(e.links(), 2u);
+  e.refuses(e.link(1), 1);
+  Link *const context = e.asked_by(kPeer + 1, kPeerProcess, 1);
+  ASSERT_NE(context, nullptr);
+  EXPECT_EQ(context->owner->index(), sdk::Av::kContext + 1);
+  EXPECT_NE(first->owner, nullptr);
 }
 
 TEST(Rivals, RivalsDoNotRaiseTheLimitOnStrangers) {

@@ -97,14 +97,14 @@ ConnectBytes encode(const ConnectData &data) {
 
 AcceptBytes encode(const AcceptData &data) {
   const WireAccept wire{.id = join(data.process, data.index),
-                        .receive_count = mark(data.receive_count, data.level, 0),
+                        .receive_count = mark(data.receive_count, data.level, data.last_place),
                         .flow_control = uint8_t(data.flow_control),
                         .zero = {}};
   return std::bit_cast<AcceptBytes>(wire);
 }
 
-RejectBytes encode(RejectReason reason) {
-  return {kVersion, uint8_t(reason)};
+RejectBytes encode(RejectReason reason, uint8_t last_place) {
+  return {kVersion, uint8_t(reason), last_place};
 }
 
 tl::expected<ConnectData, ConnectReject> parse_connect(std::span<const uint8_t> bytes) {
@@ -139,14 +139,19 @@ tl::expected<AcceptData, ConnectReject> parse_accept(std::span<const uint8_t> by
                     .index = uint32_t(wire.id),
                     .receive_count = receives.count,
                     .level = receives.level,
+                    .last_place = receives.place,
                     .flow_control = static_cast<FlowControl>(wire.flow_control)};
 }
 
 RejectReason parse_reject(std::span<const uint8_t> bytes) {
-  if (bytes.size() < kRejectSize || bytes[0] != kVersion ||
+  if (bytes.size() < kStockRejectSize || bytes[0] != kVersion ||
       bytes[1] > uint8_t(RejectReason::kAlready))
     return RejectReason::kUnspecified;
   return static_cast<RejectReason>(bytes[1]);
+}
+
+uint8_t parse_last_place(std::span<const uint8_t> reject) {
+  return reject.size() == kRejectSize && reject[0] == kVersion ? reject[2] : uint8_t{0};
 }
 
 }  // namespace weft::rxm

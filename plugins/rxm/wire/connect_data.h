@@ -32,7 +32,7 @@ namespace weft::rxm {
 
 inline constexpr size_t kConnectSize = 24;
 inline constexpr size_t kAcceptSize = 16;
-inline constexpr size_t kRejectSize = 2;
+inline constexpr size_t kStockRejectSize = 2, kRejectSize = 3;
 using ConnectBytes = std::array<uint8_t, kConnectSize>;
 using AcceptBytes = std::array<uint8_t, kAcceptSize>;
 using RejectBytes = std::array<uint8_t, kRejectSize>;
@@ -69,6 +69,7 @@ struct AcceptData {
   uint32_t index = 0;
   uint32_t receive_count = 0;
   uint8_t level = 0;
+  uint8_t last_place = 0;  // of the scalable endpoint whose first context this is
   FlowControl flow_control = FlowControl::kOff;
   bool operator==(const AcceptData &) const = default;
 };
@@ -89,12 +90,14 @@ const char *text_of(ConnectReject reject);
 
 ConnectBytes encode(const ConnectData &data);
 AcceptBytes encode(const AcceptData &data);
-RejectBytes encode(RejectReason reason);
+// Only weft peers of kLevelOfPlaces get the last place, behind the first kStockRejectSize bytes.
+RejectBytes encode(RejectReason reason, uint8_t last_place = 0);
 
 tl::expected<ConnectData, ConnectReject> parse_connect(std::span<const uint8_t> bytes);
 tl::expected<AcceptData, ConnectReject> parse_accept(std::span<const uint8_t> bytes);
 // Anything unknown is kUnspecified: a rejection without a reason is still a rejection.
 RejectReason parse_reject(std::span<const uint8_t> bytes);
+uint8_t parse_last_place(std::span<const uint8_t> reject);
 
 }  // namespace weft::rxm
 

@@ -28,8 +28,9 @@ TEST(ConnectData, IsWhatStockSends) {
   EXPECT_EQ(encode(accept), kAccept);
   ASSERT_TRUE(parse_accept(kAccept));
   EXPECT_EQ(*parse_accept(kAccept), accept);
-  EXPECT_EQ(encode(RejectReason::kAlready), (RejectBytes{1, 2}));
-  EXPECT_EQ(parse_reject(RejectBytes{1, 2}), RejectReason::kAlready);
+  const RejectBytes reject = encode(RejectReason::kAlready, 7);
+  EXPECT_EQ(reject, (RejectBytes{1, 2, 7}));
+  EXPECT_EQ(parse_reject(std::span(reject).first(kStockRejectSize)), RejectReason::kAlready);
 }
 
 // Bytes as weft sends them to stock 1.17: the mark is in a field that stock peers only report.
@@ -114,6 +115,16 @@ TEST(ConnectData, ARejectionNeedsNoReason) {
   EXPECT_EQ(parse_reject({}), RejectReason::kUnspecified);
   EXPECT_EQ(parse_reject(RejectBytes{1, 77}), RejectReason::kUnspecified);
   EXPECT_EQ(parse_reject(RejectBytes{9, 2}), RejectReason::kUnspecified);
+}
+
+TEST(ConnectData, AnswersSayTheLastPlace) {
+  const AcceptData accept{.process = 1, .receive_count = 64, .level = kLevel, .last_place = 31};
+  EXPECT_EQ(*parse_accept(encode(accept)), accept);
+  const RejectBytes reject = encode(RejectReason::kRefused, 31);
+  EXPECT_EQ(parse_reject(reject), RejectReason::kRefused);
+  EXPECT_EQ(parse_last_place(reject), 31);
+  EXPECT_EQ(parse_last_place(std::span(reject).first(kStockRejectSize)), 0);
+  EXPECT_EQ(parse_last_place(RejectBytes{9, 1, 31}), 0);
 }
 
 }  // namespace
