@@ -55,6 +55,7 @@ Result<void> Endpoint::begin() {
                          .auth_key = auth_key_,
                          .hmem = domain().hmem(),
                          .place = context_place(),
+                         .last_place = last_place(),
                          .only_transmits = only_transmits()});
   core_->set_own_address(lower_.reachable());
   if (core_->copies() != nullptr) domain().copies().push_back(core_->copies());

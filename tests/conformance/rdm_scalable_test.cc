@@ -181,6 +181,18 @@ TEST(RdmScalable, TheSourceOfAMessageIsTheEndpoint) {
              1, from);
 }
 
+// The endpoint of the sender is asked whether it has the context, and has no open receive context.
+TEST(RdmScalable, ASenderThatReceivesNothingHasAName) {
+  SCALABLE_NEEDED(FI_SOURCE);
+  Scalable a(scalable_options(FI_SOURCE), {.tx = 2, .rx = 1, .open = false});
+  Scalable b(scalable_options(FI_SOURCE));
+  must(fi_enable(a.ep));
+  for (int i = 0; i < 2; ++i) a.open_tx(i);
+  const fi_addr_t to = a.insert(b.name()), from = b.insert(a.name());
+  Drive drive({&a, &b});
+  exchange(drive, a.tx[1].ep, a.tx[1].cq, to, b.rx[0].ep, b.rx[0].cq, 100, 1, from);
+}
+
 TEST(RdmScalable, ReceivesFromOneEndpoint) {
   SCALABLE_NEEDED(FI_DIRECTED_RECV | FI_SOURCE);
   const Options options = scalable_options(FI_DIRECTED_RECV | FI_SOURCE);

@@ -347,6 +347,7 @@ void Core::end_lost() {
 
 void Core::end_conversation(Peer &peer) {
   flush();
+  if (peer.index != kNoIndex) owners_.erase(peer.index);
   const std::unique_ptr<Conversation> over = std::move(peer.conversation);
   peer.weft = nullptr;
   peer.state = State::kIdle;

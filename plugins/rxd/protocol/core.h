@@ -39,6 +39,7 @@
 #include <weft/sdk/cancel.h>
 #include <weft/sdk/hmem.h>
 #include <weft/sdk/index_table.h>
+#include <weft/sdk/peer/place.h>
 #include <weft/sdk/pool.h>
 
 #include <array>
@@ -84,6 +85,7 @@ struct Settings {
   std::string auth_key;
   const sdk::Hmem *hmem = nullptr;  // FI_HMEM: buffers may be memory of devices
   uint8_t place = 0;                // of a context of a scalable endpoint
+  uint8_t last_place = 0;           // of the contexts, if this is the first one
   bool only_transmits = false;      // such a context, to which nobody connects
 };
 
@@ -202,6 +204,8 @@ class Core {
   void introduce(uint32_t index, const sdk::Address &address);  // inserted
   bool has_contexts() const { return has_contexts_; }
   void introduce_context(uint32_t index, const sdk::Address &address, unsigned place);
+  // A context that is not open yet: it accepts no peer, but says how many contexts there are.
+  void only_tell(bool only) { only_tells_ = only; }
 
   // ---- from the receiver's sink ----
   void deliver(Incoming &message, sdk::Receive &receive);
@@ -399,12 +403,18 @@ class Core {
   void on_other_source(Peer &peer, const Path *from);
   void answer_with_challenge(const sdk::Address &from, std::span<const uint8_t> name,
                              uint64_t index);
-  void on_challenge(const wire::Challenge &challenge);
+  void on_challenge(const wire::Challenge &challenge, uint32_t last_place);
   void on_connect(const wire::Connect &connect, std::span<const uint8_t> bytes);
   void on_accept(Peer &peer, const wire::Accept &accept);
   bool is_valid(const wire::Packet &packet);  // checksum and MAC of a handshake packet
   void send_handshake(Path &path, std::span<uint8_t> bytes, size_t size, bool authentic,
                       std::span<const uint8_t> behind = {});
+  // ---- places.cc ----
+  sdk::PlaceOwner::Claim judge(const sdk::Address &address, unsigned place);
+  void ask_for_places(const sdk::Address &first);
+  void learn_places(const Peer &peer, uint32_t last);
+  void name_context(Peer &peer, unsigned place);
+
   void end_lost();
   void end_conversation(Peer &peer);
   void note_deadline(Peer &peer);
@@ -436,6 +446,8 @@ class Core {
   std::vector<uint8_t> staging_;  // of send_of_devices()
   std::unordered_map<sdk::Address, Peer *, sdk::AddressHash> by_address_;
   bool has_contexts_ = false;  // some peers are contexts
+  bool only_tells_ = false;
+  std::unordered_map<uint32_t, sdk::PlaceOwner> owners_;  // by index, of peers that claim places
   sdk::IndexTable<Peer> by_index_;
   std::vector<Peer *> idle_, blocked_, losing_, turn_;
   std::vector<Due> heap_;

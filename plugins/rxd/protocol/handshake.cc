@@ -264,7 +264,7 @@ bool Core::on_weft(std::span<const uint8_t> bytes, Buffer &buffer) {
     return false;
   }
   if (const auto *challenge = std::get_if<wire::Challenge>(&packet->content)) {
-    on_challenge(*challenge);
+    on_challenge(*challenge, header->to);
   } else if (const auto *connect = std::get_if<wire::Connect>(&packet->content)) {
     on_connect(*connect, bytes);
   } else {
@@ -304,7 +304,8 @@ void Core::answer_with_challenge(const sdk::Address &from, std::span<const uint8
   uint8_t bytes[wire::kChallengeSize];
   const auto token = wire::TokenMaker(secret_).make(now, name);
   wire::Writer writer(bytes);
-  writer.challenge({.flags = wire::kFlagChecksum}, index, wire::Token(token));
+  writer.challenge({.flags = wire::kFlagChecksum, .to = settings_.last_place}, index,
+                   wire::Token(token));
   const auto it = by_address_.find(from);
   if (it != by_address_.end())
     return send_handshake(*it->second->path, bytes, writer.size(), false);
@@ -315,12 +316,13 @@ void Core::answer_with_challenge(const sdk::Address &from, std::span<const uint8
   carrier_.close(*path);
 }
 
-void Core::on_challenge(const wire::Challenge &challenge) {
+void Core::on_challenge(const wire::Challenge &challenge, uint32_t last_place) {
   Peer *peer = peer_of(uint32_t(challenge.index));
   if (peer == nullptr || peer->losing || challenge.index != index_of(*peer)) return;
   const bool asked = peer->state == State::kAsking || peer->state == State::kConnecting ||
                      (peer->state == State::kTalking && peer->doubt);
   if (!asked || !may_answer(carrier_.now_ns())) return;
+  learn_places(*peer, last_place);
   // A weft endpoint now has the address of a stock peer.
   if (peer->state == State::kTalking && peer->weft == nullptr)
     return lose(*peer, FI_ECONNRESET, true);
@@ -371,7 +373,11 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
     if (peer == nullptr) carrier_.close(*path);
     return;
   }
-  if (down_ || parting_ || settings_.only_transmits) return;
+  if (down_ || parting_ || only_tells_ || settings_.only_transmits) return;
+  const auto place = uint8_t((theirs.flags & kPartPlace) >> kPartPlaceShift);
+  const auto claim = judge(*from, place);
+  // Until it is known whether there is such a context, the peer repeats this.
+  if (claim == sdk::PlaceOwner::Claim::kAsk || claim == sdk::PlaceOwner::Claim::kWait) return;
   if (peer != nullptr && peer->state == State::kTalking) {
     // The peer has restarted. But a token that is older than the connection means that this connect
     // may be late: then a peer that still wants to connect repeats it with a new token.
@@ -387,14 +393,9 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
     if (admits(*from)) peer = make(*from, err);
     if (peer == nullptr) return;
   }
-  peer->place = uint8_t((theirs.flags & kPartPlace) >> kPartPlaceShift);
-  if (peer->place != 0) {
-    has_contexts_ = true;
-    if (peer->index == kNoIndex) {
-      const uint32_t index = upper_.index_of_context(*from, peer->place);
-      if (index != kNoIndex) name(*peer, index);
-    }
-  }
+  peer->place = place;
+  has_contexts_ |= place != 0;
+  if (claim == sdk::PlaceOwner::Claim::kTrue) name_context(*peer, place);
   if (peer->state == State::kIdle) new_cookie(*peer);
   count_proven();
   become_weft(*peer, theirs);

@@ -129,7 +129,7 @@ bool Core::on_rts(const stock::Packet &p, std::span<const uint8_t> bytes, Buffer
       return false;
     if (peer->conversation != nullptr) return peer->conversation->on_packet(bytes, buffer);
   }
-  if (down_ || parting_ || !may_answer(carrier_.now_ns())) return false;
+  if (down_ || parting_ || only_tells_ || !may_answer(carrier_.now_ns())) return false;
   if (peer == nullptr) peer = make_unproven(p.name);
   if (peer == nullptr) return false;
   return become_stock(*peer, bytes, buffer, false);

@@ -128,6 +128,7 @@ bool Core::admits(const sdk::Address &newcomer) {
 }
 
 void Core::forget(uint32_t index) {
+  owners_.erase(index);
   Peer *peer = by_index_.at(index);
   if (peer == nullptr) return;
   const Leave leave(*this);
@@ -148,14 +149,6 @@ void Core::introduce(uint32_t index, const sdk::Address &address) {
   if (by_address_.empty()) return;
   const auto it = by_address_.find(address);
   if (it == by_address_.end() || it->second->index != kNoIndex) return;
-  const Leave leave(*this);
-  name(*it->second, index);
-}
-
-void Core::introduce_context(uint32_t index, const sdk::Address &address, unsigned place) {
-  const auto it = by_address_.find(address);
-  if (it == by_address_.end() || it->second->index != kNoIndex || it->second->place != place)
-    return;
   const Leave leave(*this);
   name(*it->second, index);
 }

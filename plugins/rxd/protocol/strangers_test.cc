@@ -59,6 +59,42 @@ TEST(Strangers, AnRtsCausesNoStateAndNoLargerAnswer) {
   EXPECT_LE(a.core().peers(), quick().max_stock_peers + 1);
 }
 
+// A process of a peer's host may say that it is a context of the peer. Its messages have the peer's name
+// if the peer says how many contexts it has.
+TEST(Strangers, APlaceCountsIfTheEndpointHasIt) {
+  constexpr uint32_t kOwner = 2;
+  constexpr uint8_t kPlace = 3;
+  enum Owner { kTalks, kIsNew, kIsAbsent };
+  for (const Owner owner : {kTalks, kIsNew, kIsAbsent})
+    for (const uint8_t last : {uint8_t(kPlace - 1), kPlace}) {
+      SCOPED_TRACE(testing::Message() << owner << ", last " << int(last));
+      Wire wire(64);
+      End hub(wire, 0, quick());
+      hub.named = kOwner + 1;
+      Settings settings = quick();
+      settings.last_place = last;
+      std::unique_ptr<End> first;
+      if (owner != kIsAbsent) first = std::make_unique<End>(wire, kOwner, settings);
+      char text[8] = "word";
+      if (owner == kTalks) {
+        ASSERT_EQ(first->send(0, text, sizeof text), 0);
+        wire.pass(kMillisecond);
+      }
+      settings = quick();
+      settings.place = kPlace;
+      End context(wire, kOwner + kPlace, settings);
+      ASSERT_EQ(context.send(0, text, sizeof text), 0);
+      wire.pass(3000 * kMillisecond);
+      EXPECT_EQ(context.done - context.failed, 1U);
+      size_t named = 0, all = 0;
+      hub.receiver().visit_unexpected(kOwner, [&](sdk::Unexpected &) { ++named; });
+      hub.receiver().visit_unexpected(sdk::Matcher::kAnySource, [&](sdk::Unexpected &) { ++all; });
+      const size_t others = owner == kTalks ? 1 : 0;
+      EXPECT_EQ(all, others + 1);
+      EXPECT_EQ(named, others + (owner != kIsAbsent && last == kPlace ? 1 : 0));
+    }
+}
+
 // Answers to peers that prove their address do not count for handshake_rate, up to ten times the
 // rate. Without this limit, peers that connect again and again would remove it for forged
 // addresses.

@@ -201,6 +201,10 @@ class End final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
     const uint32_t number = number_of(address);
     return number < named ? number : kNoIndex;
   }
+  uint32_t index_of_context(const sdk::Address &address, unsigned place) override {
+    const uint32_t first = number_of(address) - place;
+    return first < named ? sdk::Av::kContext + first * sdk::Av::kContexts + place : kNoIndex;
+  }
   void on_remote_write(uint32_t, uint64_t, bool, uint64_t, std::span<const RmaVector>) override {}
   void on_remote_read(uint64_t, std::span<const RmaVector>) override {}
   void on_remote_atomic(uint64_t, uint64_t, std::span<const RmaVector>) override {}

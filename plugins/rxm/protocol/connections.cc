@@ -192,6 +192,7 @@ void Core::on_request(Request &request, const sdk::Address &from, const sdk::Add
     upper_.warn(text);
     return refuse(request, RejectReason::kRefused);
   }
+  if (only_tells_) return refuse(request, RejectReason::kAlready, &*theirs);  // the peer retries
   if (down_ || settings_.only_transmits) return refuse(request, RejectReason::kRefused, &*theirs);
   const Result<sdk::Address> named = from.with_port(theirs->port);
   if (!named) {

@@ -147,6 +147,8 @@ class Core {
   void introduce(uint32_t index, const sdk::Address &address);
   bool has_contexts() const { return has_contexts_; }
   void introduce_context(uint32_t index, const sdk::Address &address, unsigned place);
+  // A context that is not open yet: it accepts no peer, but says how many contexts there are.
+  void only_tell(bool only) { only_tells_ = only; }
 
   // ---- from the receiver's sink ----
   // A receive matched the saved message, or the application dropped it.
@@ -415,6 +417,7 @@ class Core {
   uint64_t strangers_charged_ = 0;
   uint64_t deadline_ = 0;
   bool has_contexts_ = false;  // some peers are contexts of scalable endpoints
+  bool only_tells_ = false;
   bool down_ = false;
   uint64_t passes_ = 0;  // calls of begin_pass()
 };

@@ -40,7 +40,7 @@
 //
 // A protocol in which peers say that they are contexts of scalable endpoints (scalable.h) has more:
 // Core::has_contexts(), whether one did, Core::introduce_context(), as introduce() for a stranger that
-// did, and Core::Upper::index_of_context(), the index of such a peer. An endpoint whose counters of
+// did, Core::only_tell(), and Core::Upper::index_of_context(), the index of such a peer. An endpoint whose counters of
 // remote accesses are given to begin() has count_remote_later(), for those that were bound after begin(): an
 // endpoint begins when its address is given, or asked for, before fi_enable.
 //
@@ -174,7 +174,7 @@ class LayerEndpoint : public Object<E, fid_ep>,
     if (!address) return -address.error().code;
     Guard guard(lock());
     if (enabled()) return -FI_EOPBADSTATE;
-    if (std::exchange(begun_, false)) self().shut();
+    shut_begun();
     const Address before = std::exchange(local_, *address);
     // The contexts of a scalable endpoint try names until all are free (scalable.h).
     if (lane() != nullptr) return 0;
@@ -185,7 +185,9 @@ class LayerEndpoint : public Object<E, fid_ep>,
   // The endpoint has its name from the first of fi_setname, this call and fi_enable on.
   int getname(void *addr, size_t *len) {
     Guard guard(lock());
-    const int rc = enabled() || begun_ ? 0 : begin_early("fi_getname");
+    const bool fresh = !enabled() && !begun_;
+    const int rc = fresh ? begin_early("fi_getname") : 0;
+    if (fresh && begun_ && last_place() != 0) tell_places();
     return rc != 0 ? rc : write_address(local_, addr_format_, addr, len);
   }
 
@@ -211,7 +213,8 @@ class LayerEndpoint : public Object<E, fid_ep>,
       return -done.error().code;
     }
     av()->add_user(*this, true);
-    domain().engine().add_poller(lower_);
+    if (!std::exchange(tells_, false)) domain().engine().add_poller(lower_);
+    if constexpr (requires { core_->only_tell(false); }) core_->only_tell(false);
     set_enabled();
     return 0;
   }
@@ -232,8 +235,8 @@ class LayerEndpoint : public Object<E, fid_ep>,
         });
         domain().engine().remove(lower_);
         self().shut();
-      } else if (begun_) {
-        self().shut();
+      } else {
+        shut_begun();
       }
       release(enabled() ? this : nullptr);
     }
@@ -368,10 +371,26 @@ class LayerEndpoint : public Object<E, fid_ep>,
   OrderKeeper keeper_;
   // begin() has been called, before fi_enable.
   bool begun_ = false;
+  bool tells_ = false;  // begun_, and Core::only_tell()
 
  private:
   E &self() { return static_cast<E &>(*this); }
 
+  void shut_begun() {
+    if (std::exchange(tells_, false)) {
+      domain().engine().remove_poller(lower_);
+      domain().engine().remove(lower_);
+    }
+    if (std::exchange(begun_, false)) self().shut();
+  }
+  // The first context of a scalable endpoint speaks for all from when their ports are taken.
+  void tell_places() {
+    if constexpr (requires { core_->only_tell(true); }) {
+      core_->only_tell(true);
+      domain().engine().add_poller(lower_);
+      tells_ = true;
+    }
+  }
   int begin_early(const char *call) {
     const auto done = self().begin();
     begun_ = done.has_value();
