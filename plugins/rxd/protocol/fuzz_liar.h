@@ -85,6 +85,10 @@ class Liar final : public Stranger {
              .limit = 64,
              .messages = (how & 128) != 0 ? input.byte() : 64u,
              .credit = 64};
+    // It is a context of an honest peer, it says, which has none.
+    constexpr uint16_t kHonest = 2;
+    if ((ours_.cookie & 1) != 0)
+      ours_.flags |= uint32_t(number_ - kHonest) << kPartPlaceShift & kPartPlace;
     uint8_t bytes[wire::kConnectSize];
     wire::Writer w(bytes);
     w.connect({}, 9, wire::Token(token_), name, ours_);

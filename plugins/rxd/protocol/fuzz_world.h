@@ -292,6 +292,9 @@ class Node final : public Carrier,
   void on_done(TxOp &op, int err) override;
   sdk::Receiver &receiver() override { return receiver_; }
   uint32_t index_of(const sdk::Address &address) override { return av_->find(address); }
+  uint32_t index_of_context(const sdk::Address &address, unsigned place) override {
+    return av_->find_context(address, place);
+  }
   void on_remote_write(uint32_t, uint64_t, bool, uint64_t,
                        std::span<const RmaVector> where) override {
     for (const RmaVector &v : where)

@@ -167,9 +167,11 @@ void World::connect_stranger(Stranger &s) {
     Endpoint *e = us_.endpoints[0].get();
     if (e->ep == nullptr) return;
     const sockaddr_in at = us_.name(&e->ep->fid);
-    // It names its own port, ours, any, or the friend's, and comes from its host or the friend's.
+    // It names its own port, ours, any, or the friend's, and comes from its host or the friend's. Or it
+    // says that it is a context of the friend, which has none.
     uint8_t from = s.host();
     uint16_t port = Stranger::kPort;
+    unsigned place = 0;
     if ((how & 3) == 1) port = ntohs(at.sin_port);
     if ((how & 3) == 2) port = in_.u16();
     if ((how & 3) == 3) {
@@ -177,12 +179,15 @@ void World::connect_stranger(Stranger &s) {
       if (other->ep == nullptr) return;
       from = kFriendHost;
       port = ntohs(them_.name(&other->ep->fid).sin_port);
+      if (how & 0x40) place = 1 + in_.u8() % 31;
+      port = uint16_t(port + place);
       // Before the friend has connected, an impostor cannot be distinguished from it.
-      if (std::ranges::none_of(friendship_.messages, [](const Message &m) { return m.arrived; }))
+      if (place == 0 &&
+          std::ranges::none_of(friendship_.messages, [](const Message &m) { return m.arrived; }))
         friendship_.excused = true;
     }
     auto first = Stranger::hello(how & 4 ? 0 : 1, how & 0x20 ? kSaysWhenFull : 0, port,
-                                 uint32_t(how >> 4) + 2000 * (how >> 3 & 1));
+                                 process_at(uint32_t(how >> 4) + 2000 * (how >> 3 & 1), place));
     if (how == 0xff) first[in_.u8() % first.size()] = in_.u8();
     s.connect(at, from, std::move(first));
   }

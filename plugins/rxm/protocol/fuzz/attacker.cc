@@ -38,6 +38,8 @@ void Attacker::connect() {
                    .eager_limit = 512,
                    .receive_count = 8,
                    .level = uint8_t((how & 8) != 0 ? kLevel : 0),
+                   // It is a context of the honest peer, it says, which has none.
+                   .place = uint8_t(!impostor && (how & 32) != 0 ? port - kHonest : 0),
                    .process = uint32_t(how / 32),
                    .index = how};
   ConnectBytes bytes = encode(data);

@@ -168,6 +168,9 @@ class Side final : public Carrier,
   void on_done(TxOp &op, int err) override;
   sdk::Receiver &receiver() override { return receiver_; }
   uint32_t index_of(const sdk::Address &address) override { return av_->find(address); }
+  uint32_t index_of_context(const sdk::Address &address, unsigned place) override {
+    return av_->find_context(address, place);
+  }
   void warn(const char *text) override { FUZZ_CHECK(port_ != kHonest, text); }
   void on_remote_atomic(uint64_t, std::span<const RmaVector>) override {}
 
