@@ -257,10 +257,11 @@ TEST(HostileWireLimits, HalfOpenRequestsTimeOut) {
 }
 
 // As many connections as allowed are in the middle of their request. Those behind them wait in the
-// kernel until their turn comes, and cost this process nothing.
+// kernel until their turn comes, and cost this process nothing. A silent one makes room long before
+// its time is over.
 TEST(HostileWireLimits, HalfOpenRequestsAreBounded) {
   if (stack() != "tcp") GTEST_SKIP() << "names a parameter of tcp";
-  if (!in_fresh_process({"FI_TCP_MAX_HANDSHAKES=10", "FI_TCP_HANDSHAKE_TIMEOUT_MS=400"})) return;
+  if (!in_fresh_process({"FI_TCP_MAX_HANDSHAKES=10", "FI_TCP_HANDSHAKE_TIMEOUT_MS=600000"})) return;
   Pair pair;
   const Counts before = read_counters(pair.b.fabric);
   const auto counted = [&](const char *name) {
@@ -279,14 +280,15 @@ TEST(HostileWireLimits, HalfOpenRequestsAreBounded) {
   EXPECT_TRUE(pair.until([&] { return counted("accepts_held") != 0; }, std::chrono::seconds(10)));
   // Ten sockets, and a few descriptors that serve them all.
   EXPECT_LE(count_descriptors(), descriptors + 35 + 10 + 12);
-  EXPECT_EQ(counted("connections_refused_timeout"), 0u);
-  for (auto &stranger : strangers) EXPECT_FALSE(stranger->ended());
-  // Some close, the others time out, and then it is the turn of the honest peer.
+  // Some close, the others make room, and then it is the turn of the honest peer.
   for (int i = 0; i < 5; ++i) strangers[size_t(i)].reset();
   const Event request = next_request(pair.b, {&pair.b, &active});
-  EXPECT_EQ(counted("connections_refused_version"), 5u);
-  EXPECT_GE(counted("connections_refused_timeout"), 21u) << "the last nine may still have time";
-  EXPECT_LE(counted("connections_refused_timeout"), 30u);
+  const uint64_t closed = counted("connections_refused_version");
+  const uint64_t silent = counted("connections_refused_silent");
+  EXPECT_LE(closed, 5u);
+  EXPECT_GE(closed + silent, 26u) << "the last nine may still be there";
+  EXPECT_LE(closed + silent, 35u);
+  EXPECT_EQ(counted("connections_refused_timeout"), 0u);
   must(fi_reject(pair.listener->pep, request.info->handle, nullptr, 0));
   EXPECT_EQ(wait_event(active.eq, {&pair.b, &active}).err, FI_ECONNREFUSED);
 }
