@@ -97,19 +97,23 @@ TEST(AvView, KnowsAddressesThatAreThereTwice) {
 }
 
 TEST(AvView, TellsUserIds) {
-  fi_av_attr attr{};
-  attr.flags = FI_AV_USER_ID;
-  Vector v(FI_SOCKADDR_IN, attr);
-  v.insert(v4(1));
-  EXPECT_EQ(fi_av_set_user_id(v.c, 0, 77, 0), 0);
-  View view(v);
-  const auto reported = [&] {
-    view.peer_of(0);
-    return view.with([](Av &av) { return av.reported(0); });
-  };
-  EXPECT_EQ(reported(), 77u);
-  EXPECT_EQ(fi_av_set_user_id(v.c, 0, 78, 0), 0);
-  EXPECT_EQ(reported(), 78u);
+  const Name name;
+  fi_av_attr own{};
+  own.flags = FI_AV_USER_ID;
+  // Of a vector of this process, and of one that processes share.
+  for (const fi_av_attr &attr : {own, named(name.text, FI_AV_USER_ID)}) {
+    Vector v(FI_SOCKADDR_IN, attr);
+    v.insert(v4(1));
+    EXPECT_EQ(fi_av_set_user_id(v.c, 0, 77, 0), 0);
+    View view(v);
+    const auto reported = [&] {
+      view.peer_of(0);
+      return view.with([](Av &av) { return av.reported(0); });
+    };
+    EXPECT_EQ(reported(), 77u);
+    EXPECT_EQ(fi_av_set_user_id(v.c, 0, 78, 0), 0);
+    EXPECT_EQ(reported(), 78u);
+  }
 }
 
 TEST(AvContexts, HaveIndicesOfTheirOwn) {
