@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <vector>
 
 #include "plugin-api/sdk/test_rounds.h"
@@ -308,6 +309,37 @@ TEST(Network, APeerThatStartsAfterTheFirstRefusalIsMet) {
     world.after(world.some(kMillisecond), [&] { world.add(1, patient()).post(100, true); });
     ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, kSecond));
     EXPECT_EQ(world.operations.back().err, 0);
+  }
+}
+
+// The peer answers a read with bytes behind its end.
+TEST(Network, AnAnswerDoesNotLeaveItsRead) {
+  constexpr size_t kLength = 100;
+  for (const uint64_t offset : {uint64_t{1}, uint64_t{kLength}, uint64_t{kLength + 1}}) {
+    SCOPED_TRACE(offset);
+    World world(1);
+    world.eagain = 0;
+    Settings settings = patient();
+    settings.checksum = Checksum::kOff;
+    Node &a = world.add(0, settings);
+    world.add(1, settings);
+    bool changed = false;
+    world.spy = [&](size_t from, size_t, std::vector<uint8_t> &bytes) {
+      const auto packet = wire::parse(bytes);
+      const auto *data = packet ? std::get_if<wire::Data>(&packet->content) : nullptr;
+      if (from != 1 || data == nullptr) return true;
+      wire::FrameReader reader(*packet);
+      if (!reader.next() || reader.kind() != wire::FrameKind::kData) return true;
+      constexpr size_t kOffsetAt = 8;  // in the frame
+      std::memcpy(&bytes[size_t(data->frames.data() - bytes.data()) + kOffsetAt], &offset,
+                  sizeof offset);
+      changed = true;
+      return true;
+    };
+    a.read(1, kLength, 0);
+    ASSERT_TRUE(world.run_until([&] { return world.all_ended(); }, 10 * kSecond));
+    EXPECT_TRUE(changed);
+    EXPECT_NE(world.operations.back().err, 0);
   }
 }
 
