@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The layer over tcp: what it says of tags, and members that are gone.
+// The layer over another provider: what it says of tags, members that are gone, and strangers.
 #include <sched.h>
+#include <weft/sdk/address.h>
 
+#include <cstdlib>
+#include <string>
 #include <vector>
 
+#include "plugins/coll/group/groups.h"
 #include "plugins/coll/test_team.h"
 
 namespace weft::conformance::rdm {
@@ -157,6 +161,155 @@ TEST(Coll, MembersWithOtherAddressesOfTheHostAreOnOneHost) {
   CollTeam team({options_of_coll(), another, another, options_of_coll()});
   ASSERT_NE(team.net[0].name().substr(4, 4), team.net[1].name().substr(4, 4)) << "sin_addr";
   expect_two_leaders(team);
+}
+
+// The provider beneath, whose applications may send what they like to a group.
+class Beneath {
+ public:
+  Beneath() : stack_(stack()) {
+    setenv("WEFT_TEST_STACK", stack_.substr(0, stack_.rfind(';')).c_str(), 1);
+  }
+  ~Beneath() { setenv("WEFT_TEST_STACK", stack_.c_str(), 1); }
+
+ private:
+  const std::string stack_;
+};
+
+// An application that is in no group, at the end of `net` or known to nobody.
+class Stranger {
+ public:
+  explicit Stranger(Net &net, bool is_known) : net_(net) {
+    const Beneath beneath;
+    if (is_known)
+      node_ = &net.add(Options());
+    else
+      node_ = (own_ = std::make_unique<Node>(Options())).get();
+    for (size_t i = 0; i < net.size(); ++i) members_.push_back(node_->insert(net[i].name()));
+  }
+  // To the first application: that the second one is gone, and all else that ends a group. `to`: of
+  // the group there; 0: it has not joined.
+  void lie(uint64_t membership, uint32_t to) {
+    for (const coll::PacketType type : {coll::PacketType::kGone, coll::PacketType::kAbort}) {
+      const coll::Packet::Bytes packet = coll::Packet{.type = type,
+                                                      .why = coll::Failure::kGone,
+                                                      .from_rank = 1,
+                                                      .culprit = 1,
+                                                      .from = 1,
+                                                      .to = to,
+                                                      .membership = membership}
+                                             .bytes();
+      send([&] {
+        return fi_tinject(node_->ep, packet.data(), packet.size(), members_[0], coll::kPacketTag);
+      });
+    }
+  }
+  // What it has sent before has arrived.
+  void wait_until_heard() {
+    char byte = 0;
+    must(fi_recv(net_[0].ep, &byte, 1, nullptr, FI_ADDR_UNSPEC, &byte));
+    send([&] { return fi_inject(node_->ep, "x", 1, members_[0]); });
+    std::optional<Completion> done;
+    EXPECT_TRUE(until([&] { return (done = poll(net_[0].rx_cq)).has_value(); }));
+  }
+
+ private:
+  bool until(const std::function<bool()> &holds) {
+    return net_.until([&] {
+      if (own_ != nullptr) own_->progress();
+      return holds();
+    });
+  }
+  void send(const std::function<ssize_t()> &call) {
+    ssize_t rc = -FI_EAGAIN;
+    EXPECT_TRUE(until([&] { return (rc = call()) != -FI_EAGAIN; }));
+    must(int(rc));
+  }
+
+  Net &net_;
+  std::unique_ptr<Node> own_;
+  Node *node_ = nullptr;
+  std::vector<fi_addr_t> members_;
+};
+
+// As the members know themselves.
+uint64_t membership_of(Net &net, size_t members) {
+  coll::Groups::Membership membership;
+  for (size_t i = 0; i < members; ++i) {
+    const std::string name = net[i].name();
+    const auto address = sdk::read_address(net[i].info->addr_format, name.data(), name.size());
+    const std::string text = sdk::format_address_string(*address);
+    membership.add(text.data(), text.size());
+  }
+  return membership.value();
+}
+
+void expect_sum(CollTeam &team) {
+  const size_t members = team.groups.size();
+  const std::vector<uint64_t> in(1000, 7);
+  std::vector<std::vector<uint64_t>> out(members, std::vector<uint64_t>(in.size()));
+  for (size_t i = 0; i < members; ++i)
+    must(fi_allreduce(team.net[i].ep, in.data(), in.size(), nullptr, out[i].data(), nullptr,
+                      team.at(i), FI_UINT64, FI_SUM, 0, &team));
+  for (size_t i = 0; i < members; ++i) {
+    EXPECT_EQ(team.net.wait(team.net[i].tx_cq).err, 0);
+    EXPECT_EQ(out[i], std::vector<uint64_t>(in.size(), 7 * members));
+  }
+}
+
+TEST(Coll, StrangersEndNoGroup) {
+  for (const bool is_known : {false, true}) {
+    CollTeam team(3);
+    const uint64_t membership = membership_of(team.net, 3);
+    Stranger stranger(team.net, is_known);
+    for (const uint32_t to : {0u, 1u}) stranger.lie(membership, to);
+    stranger.wait_until_heard();
+    expect_sum(team);
+    // A group that is not there yet.
+    team.groups = std::vector<Handle<fid_mc>>(2);
+    stranger.lie(membership_of(team.net, 2), 0);
+    stranger.wait_until_heard();
+    team.join_all();
+    expect_sum(team);
+  }
+}
+
+// Each member of the group has a peer with two names.
+TEST(Coll, AMemberThatWasInsertedTwiceIsAMember) {
+  CollTeam team(3);
+  for (size_t i = 0; i < 3; ++i) {
+    team.groups[i].reset();
+    fi_addr_t again = team.net[i].insert(team.net[2].name());
+    fi_av_set_attr attr{};
+    attr.start_addr = attr.end_addr = FI_ADDR_NOTAVAIL;
+    Handle<fid_av_set> set;
+    must(fi_av_set(team.net[i].av, &attr, set.out(), nullptr));
+    for (const fi_addr_t member : {team.net.at(i, 0), team.net.at(i, 1), again})
+      must(fi_av_set_insert(set, member));
+    must(fi_join_collective(team.net[i].ep, FI_ADDR_NOTAVAIL, set, 0, team.groups[i].out(),
+                            nullptr));
+  }
+  for (size_t i = 0; i < 3; ++i) {
+    fi_eq_entry entry{};
+    uint32_t event = 0;
+    EXPECT_TRUE(team.net.until(
+        [&] { return fi_eq_read(team.net[i].eq, &event, &entry, sizeof entry, 0) > 0; }));
+  }
+  team.groups[2].reset();
+  for (const size_t i : {0u, 1u}) must(fi_barrier(team.net[i].ep, team.at(i), &team));
+  for (const size_t i : {0u, 1u}) EXPECT_EQ(team.net.wait(team.net[i].tx_cq).err, FI_ENOTCONN);
+}
+
+// What a member says counts, though the application has removed it from the address vector.
+TEST(Coll, AMemberThatWasRemovedIsAMember) {
+  CollTeam team(3);
+  for (const size_t i : {0u, 1u}) {
+    fi_addr_t removed = team.net.at(i, 2);
+    must(fi_av_remove(team.net[i].av, &removed, 1, 0));
+  }
+  expect_sum(team);
+  team.groups[2].reset();
+  for (const size_t i : {0u, 1u}) must(fi_barrier(team.net[i].ep, team.at(i), &team));
+  for (const size_t i : {0u, 1u}) EXPECT_EQ(team.net.wait(team.net[i].tx_cq).err, FI_ENOTCONN);
 }
 
 TEST(Coll, AnEndpointWithGroupsIsBusy) {

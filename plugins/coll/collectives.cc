@@ -171,7 +171,7 @@ Result<GroupPlace> Collectives::place_of(sdk::Av &av, const std::vector<fi_addr_
     }
     const std::string text = sdk::format_address_string(*known);
     membership.add(text.data(), text.size());
-    const fi_addr_t name = endpoint_.name_for_groups(index);
+    const fi_addr_t name = endpoint_.names().keep(index);
     if (name == FI_ADDR_NOTAVAIL)
       return fail(FI_EINVAL, "the provider beneath does not take the address %s", text.c_str());
     place.peers.push_back(name);

@@ -26,6 +26,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "plugins/coll/fabric.h"
@@ -75,7 +76,8 @@ class Collectives final : private Carrier, private sdk::Handler {
   static ssize_t receive(fid_ep *beneath, Wire &wire);
 
   // ---- for the reader of the queue beneath ----
-  void on_done(Wire &wire, int err, size_t length);
+  // `source`: of a message, as the endpoint beneath names its sender.
+  void on_done(Wire &wire, int err, size_t length, fi_addr_t source = FI_ADDR_NOTAVAIL);
   bool has_ended() const { return !ended_.empty(); }  // on_polled() reports it
   void on_polled();  // after all that has been read: what waits may go on
 
@@ -100,6 +102,7 @@ class Collectives final : private Carrier, private sdk::Handler {
   void cancel(Flight &flight) override;
   void tell(Group &group, uint32_t rank, const Packet &packet) override;
   void ended(Group &group, const Ended &one) override;
+  bool is_at(uint64_t peer, const std::string &address) const override;
   // sdk::Handler
   void on_deadline() override;
   void on_event(uint32_t) override {}
@@ -117,7 +120,7 @@ class Collectives final : private Carrier, private sdk::Handler {
   Wire &take(Wire::Kind kind);
   void give(Wire &wire);
   void submit(Wire &wire);
-  void on_packet(Wire &wire, int err, size_t length);
+  void on_packet(Wire &wire, int err, size_t length, fi_addr_t source);
   ssize_t try_post(Wire &wire);
   void open_packets();
   void look();

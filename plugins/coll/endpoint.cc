@@ -288,12 +288,9 @@ void Endpoint::read_beneath(bool to_the_end) {
   fi_cq_tagged_entry entries[16];
   fi_addr_t sources[std::size(entries)];
   std::fill(std::begin(sources), std::end(sources), FI_ADDR_NOTAVAIL);
-  const bool tells_sources = (caps() & FI_SOURCE) != 0;
   sdk::InnerProgress &progress = domain_.progress_beneath();
   while (may_read() && (to_the_end || progress.may_find(queue_, engine()))) {
-    const ssize_t n = tells_sources
-                          ? fi_cq_readfrom(queue_.cq, entries, std::size(entries), sources)
-                          : fi_cq_read(queue_.cq, entries, std::size(entries));
+    const ssize_t n = fi_cq_readfrom(queue_.cq, entries, std::size(entries), sources);
     bool ends = false;
     for (ssize_t i = 0; i < n; ++i) ends |= on_done(entries[i], sources[i]);
     if (n == -FI_EAGAIN) progress.note(engine());
@@ -327,13 +324,13 @@ bool Endpoint::may_wait() {
 // True: an operation of the application has ended.
 bool Endpoint::on_done(const fi_cq_tagged_entry &entry, fi_addr_t source) {
   if (entry.op_context == nullptr) {
-    rx_.report_remote_write(entry.len, entry.data, names_->reported(source),
+    rx_.report_remote_write(entry.len, entry.data, reported(source),
                             (entry.flags & FI_ATOMIC) != 0);
     return true;
   }
   Posted &posted = *static_cast<Posted *>(entry.op_context);
   if (posted.kind >= Posted::kFlight) {
-    on_wire(static_cast<Wire &>(posted), 0, entry.len);
+    on_wire(static_cast<Wire &>(posted), 0, entry.len, source);
     return collectives_.has_ended();
   }
   if (posted.kind == Posted::kAccess) {
@@ -352,12 +349,12 @@ bool Endpoint::on_done(const fi_cq_tagged_entry &entry, fi_addr_t source) {
 
 // A receive that is shared may have ended here, and be another endpoint's. Packets are for those that
 // get them.
-void Endpoint::on_wire(Wire &wire, int err, size_t length) {
+void Endpoint::on_wire(Wire &wire, int err, size_t length, fi_addr_t source) {
   if (shared_ != nullptr && wire.receives()) shared_->ended();
   const bool is_others = wire.kind != Posted::kPacketIn && wire.owner != &collectives_;
-  if (!is_others) return collectives_.on_done(wire, err, length);
+  if (!is_others) return collectives_.on_done(wire, err, length, source);
   Collectives &others = *wire.owner;
-  others.on_done(wire, err, length);
+  others.on_done(wire, err, length, source);
   others.on_polled();
 }
 
@@ -385,7 +382,7 @@ void Endpoint::report_receive(Message &message, const fi_cq_tagged_entry &entry,
                   .buf = entry.buf,
                   .data = entry.data,
                   .tag = entry.tag,
-                  .src_addr = names_->reported(source)});
+                  .src_addr = reported(source)});
   if (message.is_multi) {
     if (entry.flags & FI_MULTI_RECV) message.home->end(message);
     return;
@@ -404,7 +401,7 @@ bool Endpoint::on_error() {
   }
   Posted &posted = *static_cast<Posted *>(entry.op_context);
   if (posted.kind >= Posted::kFlight)
-    on_wire(static_cast<Wire &>(posted), entry.err, entry.len);
+    on_wire(static_cast<Wire &>(posted), entry.err, entry.len, FI_ADDR_NOTAVAIL);
   else if (posted.kind == Posted::kAccess)
     end_access(static_cast<Access &>(posted), entry.err);
   else

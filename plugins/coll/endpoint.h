@@ -59,8 +59,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void poll_beneath();
   void poll_all_beneath();  // of all that share
   Result<sdk::Address> own_address() const;
-  // The name of a peer beneath, which stays while the endpoint is there.
-  fi_addr_t name_for_groups(uint32_t index) { return names_->keep(index); }
+  Names &names() { return *names_; }
 
   // ---- for TransferOps, with the lock of the domain held ----
   ssize_t start(const sdk::SendRequest &request);
@@ -114,7 +113,11 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
     sends_.give(&message);
   }
   Receives &receives();
-  void on_wire(Wire &wire, int err, size_t length);
+  void on_wire(Wire &wire, int err, size_t length, fi_addr_t source);
+  // Groups want to know the sources of messages, also where the application does not.
+  fi_addr_t reported(fi_addr_t source) const {
+    return caps() & FI_SOURCE ? names_->reported(source) : FI_ADDR_NOTAVAIL;
+  }
   void report_receive(Message &message, const fi_cq_tagged_entry &entry, fi_addr_t source);
   bool cancel_beneath(const void *context);
   bool may_read() {

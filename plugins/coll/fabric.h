@@ -24,6 +24,9 @@ struct Counters : sdk::CounterSet {
                              "collective operations that have failed: a member is gone, or "
                              "members disagree"};
   Counter packets{*this, "packets", "messages about lost members, and questions"};
+  Counter packets_dropped{*this, "packets_dropped",
+                          "such messages that came from others than the members that they named, "
+                          "or made no sense"};
 };
 
 class Domain;

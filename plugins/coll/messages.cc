@@ -3,6 +3,7 @@
 #include <rdma/fi_tagged.h>
 
 #include <algorithm>
+#include <string>
 
 #include "plugins/coll/collectives.h"
 #include "plugins/coll/endpoint.h"
@@ -123,9 +124,15 @@ void Collectives::tell(Group &group, uint32_t rank, const Packet &packet) {
   submit(wire);
 }
 
+// A peer that was inserted more than once has several names.
+bool Collectives::is_at(uint64_t peer, const std::string &address) const {
+  return endpoint_.names().address_of(peer) == address;
+}
+
 void Collectives::open_packets() {
   if (has_packets_) return;
   has_packets_ = true;
+  endpoint_.names().name_all();  // before their first packet
   if (SharedReceives *const shared = endpoint_.shared_receives()) return shared->open_packets();
   for (size_t i = 0; i < kPackets; ++i) {
     Wire &wire = take(Wire::kPacketIn);
@@ -135,7 +142,7 @@ void Collectives::open_packets() {
   }
 }
 
-void Collectives::on_done(Wire &wire, int err, size_t length) {
+void Collectives::on_done(Wire &wire, int err, size_t length, fi_addr_t source) {
   switch (wire.kind) {
     case Wire::kFlight: {
       Flight &flight = *wire.flight;
@@ -143,7 +150,7 @@ void Collectives::on_done(Wire &wire, int err, size_t length) {
       return flight.operation->group->on_done(now(), flight, failure_of(err), length);
     }
     case Wire::kPacketIn:
-      return on_packet(wire, err, length);
+      return on_packet(wire, err, length, source);
     default: {
       const uint32_t number = wire.number, rank = wire.rank;
       give(wire);
@@ -153,11 +160,15 @@ void Collectives::on_done(Wire &wire, int err, size_t length) {
   }
 }
 
-// It came to this endpoint, whoever else shares the receive.
-void Collectives::on_packet(Wire &wire, int err, size_t length) {
-  if (err == 0)
-    if (const auto packet = Packet::parse({wire.bytes.data(), std::min(length, Packet::kSize)}))
-      groups_.on_packet(sdk::now_ns(), *packet);
+// It came to this endpoint, whoever else shares the receive. Who is not in the address vector is no
+// member.
+void Collectives::on_packet(Wire &wire, int err, size_t length, fi_addr_t source) {
+  if (err != FI_ECANCELED) {
+    const auto packet = Packet::parse({wire.bytes.data(), err == 0 ? length : 0});
+    const std::string address = endpoint_.names().address_of(source);
+    if (!packet || address.empty() || !groups_.on_packet(sdk::now_ns(), *packet, address))
+      fabric_.stats()->packets_dropped.add();
+  }
   if (wire.owner == nullptr) return endpoint_.shared_receives()->repost(wire);
   if (err == FI_ECANCELED) return give(wire);
   submit(wire);

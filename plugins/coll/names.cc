@@ -3,6 +3,8 @@
 
 #include <weft/sdk/address.h>
 
+#include <algorithm>
+
 #include "plugins/coll/domain.h"
 #include "plugins/coll/endpoint.h"
 
@@ -22,17 +24,22 @@ Names::~Names() {
 
 // Names of endpoints that have all gone are forgotten now: those had messages under way.
 void Names::start(sdk::Av &av, bool tells_sources) {
-  if (users_ == 0) forget_all();
-  const bool tells_first = tells_sources && !tells_sources_;
-  if (users_ != 0 && tells_first) av.remove_user(*this);
-  if (users_ == 0 || tells_first) av.add_user(*this, tells_sources);
-  av_ = &av;
-  ++users_;
-  if (!tells_first) return;
-  tells_sources_ = true;
+  if (users_++ == 0) {
+    forget_all();
+    av_ = &av;
+    av.add_user(*this);
+  }
+  if (tells_sources) name_all();
+}
+
+void Names::name_all() {
+  if (names_all_) return;
+  names_all_ = true;
+  av_->remove_user(*this);
+  av_->add_user(*this, true);
   for (uint32_t i = 0; i < names_.size(); ++i)
     if (names_[i].address != FI_ADDR_NOTAVAIL) indices_.try_emplace(names_[i].address, i);
-  for (uint32_t i = 0; i < av.capacity(); ++i) of(i);
+  for (uint32_t i = 0; i < av_->capacity(); ++i) of(i);
 }
 
 void Names::stop() {
@@ -44,7 +51,7 @@ void Names::forget_all() {
     if (name.address != FI_ADDR_NOTAVAIL) fi_av_remove(peers_, &name.address, 1, 0);
   names_.clear();
   indices_.clear();
-  tells_sources_ = false;
+  names_all_ = false;
 }
 
 fi_addr_t Names::insert(uint32_t index) {
@@ -58,7 +65,7 @@ fi_addr_t Names::insert(uint32_t index) {
   Name &name = names_[index];
   if (fi_av_insert(peers_, bytes, 1, &name.address, 0, nullptr) != 1)
     name.address = FI_ADDR_NOTAVAIL;
-  else if (tells_sources_)
+  else if (names_all_)
     indices_.try_emplace(name.address, index);
   return name.address;
 }
@@ -73,6 +80,13 @@ fi_addr_t Names::keep(uint32_t index) {
 fi_addr_t Names::reported(fi_addr_t source) const {
   const auto found = indices_.find(source);
   return found != indices_.end() ? av_->reported(found->second) : FI_ADDR_NOTAVAIL;
+}
+
+std::string Names::address_of(fi_addr_t name) const {
+  char bytes[128];
+  size_t length = sizeof bytes;
+  if (name == FI_ADDR_NOTAVAIL || fi_av_lookup(peers_, name, bytes, &length) != 0) return {};
+  return {bytes, std::min(length, sizeof bytes)};
 }
 
 void Names::on_av_removed(uint32_t index) {

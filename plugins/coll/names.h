@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Names: peers of the application's address vector in a vector of the domain beneath. One peer is
-// there from its first use on; where sources are told (FI_SOURCE), all are.
+// there from its first use on; where sources are told (FI_SOURCE) or there are groups, all are.
 //
 // Example:
 //    // Where a send to the peer with this index goes.
@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -35,6 +36,8 @@ class Names final : public sdk::AvUser {
   bool takes(const sdk::Av &av) const { return users_ == 0 || av_ == &av; }
   void start(sdk::Av &av, bool tells_sources);
   void stop();
+  // Between start() and stop(): from now on all peers are there, and their messages have sources.
+  void name_all();
 
   // The name beneath; FI_ADDR_NOTAVAIL: it has none.
   fi_addr_t of(uint32_t index) {
@@ -47,8 +50,10 @@ class Names final : public sdk::AvUser {
   }
   // It stays when the application removes the peer.
   fi_addr_t keep(uint32_t index);
-  // The application's fi_addr_t of a source beneath.
+  // The application's fi_addr_t of a source beneath, after name_all().
   fi_addr_t reported(fi_addr_t source) const;
+  // That of a name beneath; empty: there is no such name.
+  std::string address_of(fi_addr_t name) const;
 
  private:
   struct Name {
@@ -66,9 +71,9 @@ class Names final : public sdk::AvUser {
   fid_av *peers_ = nullptr;
   sdk::Av *av_ = nullptr;
   size_t users_ = 0;
-  bool tells_sources_ = false;
+  bool names_all_ = false;
   std::vector<Name> names_;                          // by index of the application's vector
-  std::unordered_map<fi_addr_t, uint32_t> indices_;  // the way back, where sources are told
+  std::unordered_map<fi_addr_t, uint32_t> indices_;  // the way back, after name_all()
 };
 
 }  // namespace weft::coll

@@ -14,7 +14,7 @@ namespace weft::coll {
 namespace {
 
 // What the endpoint beneath has to have, and what the layer has by itself.
-constexpr uint64_t kNeeded = FI_MSG | FI_TAGGED | FI_DIRECTED_RECV;
+constexpr uint64_t kNeeded = FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE;
 constexpr uint64_t kOwn = FI_COLLECTIVE | FI_TRIGGER;
 constexpr uint64_t kTransmitCaps = FI_MSG | FI_TAGGED | FI_SEND | kOwn;
 constexpr uint64_t kReceiveCaps =

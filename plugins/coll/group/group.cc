@@ -262,24 +262,32 @@ void Group::leave() {
   fail(Failure::kCanceled, rank());
 }
 
-bool Group::is_told_by(const Packet &packet) const {
-  if (packet.membership != place_.membership || packet.from_rank >= size()) return false;
+// Any member may say what it likes of itself, and nobody of another.
+bool Group::is_from_member(const Packet &packet, const std::string &source) const {
+  return packet.membership == place_.membership && packet.from_rank < size() &&
+         carrier_.is_at(place_.peers[packet.from_rank], source);
+}
+
+bool Group::is_told_by(const Packet &packet, const std::string &source) const {
+  if (!is_from_member(packet, source)) return false;
   return state_ == State::kJoining ||
          (!numbers_.empty() && numbers_[packet.from_rank] == packet.from);
 }
 
-void Group::on_packet(const Packet &packet) {
-  if (packet.membership != place_.membership || packet.from_rank >= size()) return;
+bool Group::on_packet(const Packet &packet, const std::string &source) {
+  if (!is_from_member(packet, source)) return false;
   switch (packet.type) {
     case PacketType::kProbe:
       if (broken_by_ != Failure::kNone) tell(packet.from_rank, PacketType::kAbort);
-      return;
+      break;
     case PacketType::kGone:
-      return on_lost(packet.from_rank);
+      on_lost(packet.from_rank);
+      break;
     case PacketType::kAbort:
       if (packet.culprit < size() && packet.why != Failure::kNone) fail(packet.why, packet.culprit);
-      return;
+      break;
   }
+  return true;
 }
 
 void Group::on_lost(uint32_t lost) {

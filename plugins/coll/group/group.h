@@ -24,6 +24,7 @@
 
 #include <cstdint>
 #include <list>
+#include <string>
 #include <vector>
 
 #include "plugins/coll/group/operation.h"
@@ -68,8 +69,9 @@ class Group {
   State state() const { return state_; }
   Placement placement() const { return placement_; }  // the same at all members
   bool is_idle() const { return active_.empty(); }
+  bool is_from_member(const Packet &packet, const std::string &source) const;
   // Whether a packet that names no group here is for this one.
-  bool is_told_by(const Packet &packet) const;
+  bool is_told_by(const Packet &packet, const std::string &source) const;
 
   void join(uint64_t now);
   // 0; -FI_EAGAIN: kWindow operations are under way, or it has not joined yet; -FI_ENOTCONN: a
@@ -80,7 +82,7 @@ class Group {
 
   // `length`: of a message that has arrived.
   void on_done(uint64_t now, Flight &flight, Failure failure, size_t length);
-  void on_packet(const Packet &packet);
+  bool on_packet(const Packet &packet, const std::string &source);  // false: it was dropped
   void on_lost(uint32_t rank);
   uint64_t deadline() const;  // 0: none
   void on_time(uint64_t now);

@@ -451,33 +451,96 @@ TEST(CollGroup, WhatMakesNoSenseIsRefused) {
   EXPECT_EQ(network[0].finished[0].size(), Group::kWindow);
 }
 
-// Whatever comes as a packet does no harm.
-TEST(CollGroup, StrangePacketsAreDropped) {
+// A packet of a member, as `from_rank` says.
+Packet packet_of(const Group &group, PacketType type, uint32_t from_rank, uint32_t to) {
+  return {.type = type,
+          .why = Failure::kGone,
+          .from_rank = from_rank,
+          .culprit = from_rank,
+          .from = group.number(),
+          .to = to,
+          .membership = group.place().membership};
+}
+
+void expect_sum(TestNetwork &network, const std::vector<Group *> &groups) {
+  const auto size = uint32_t(groups.size());
+  Everybodys sum({.coll = FI_ALLREDUCE, .count = 4, .unit = 8}, size, 1);
+  for (uint32_t rank = 0; rank < size; ++rank)
+    ASSERT_EQ(sum.start(network[rank], *groups[rank], rank), 0) << rank;
+  network.run(kMillisecond);
+  for (uint32_t rank = 0; rank < size; ++rank) {
+    ASSERT_TRUE(sum.has_ended(network[rank])) << rank;
+    EXPECT_TRUE(sum.is_right(rank)) << rank;
+  }
+}
+
+// Whatever comes as a packet of a group does no harm, if it is not of the member that it names: of
+// others, and of members in the name of another.
+TEST(CollGroup, PacketsOfOthersAreDropped) {
   TestNetwork network(12, 3);
   std::vector<Group *> groups;
   join_all(network, first(3), groups);
   std::mt19937_64 &random = network.random();
   for (int i = 0; i < 20000; ++i) {
-    Packet packet{.type = PacketType(1 + random() % 3),
-                  .why = Failure(random() % 5),
-                  .from_rank = uint32_t(random() % 5),
-                  .culprit = uint32_t(random() % 5),
-                  .from = uint32_t(random() % 4),
-                  .to = uint32_t(random() % 4),
-                  .membership = groups[0]->place().membership + 1 + random() % 2};
-    network[0].groups.on_packet(network.time().now, packet);
-    Packet::Bytes bytes = packet.bytes();
-    bytes[random() % bytes.size()] ^= uint8_t(1 + random() % 255);
-    if (const auto parsed = Packet::parse(bytes);
-        parsed && parsed->membership != groups[0]->place().membership)
-      network[0].groups.on_packet(network.time().now, *parsed);
+    const uint32_t from_rank = uint32_t(random() % 5), source = uint32_t(random() % 5);
+    const Packet packet{.type = PacketType(1 + random() % 3),
+                        .why = Failure(random() % 5),
+                        .from_rank = from_rank,
+                        .culprit = uint32_t(random() % 5),
+                        .from = uint32_t(random() % 4),
+                        .to = uint32_t(random() % 4),
+                        .membership = groups[0]->place().membership + random() % 2};
+    const bool is_members =
+        from_rank == source && from_rank < 3 && packet.membership == groups[0]->place().membership;
+    if (is_members && packet.type != PacketType::kProbe) continue;
+    network[0].groups.on_packet(network.time().now, packet, TestEndpoint::address_of(source));
   }
   EXPECT_FALSE(Packet::parse({}));
-  Everybodys sum({.coll = FI_ALLREDUCE, .count = 4, .unit = 8}, 3, 1);
-  for (uint32_t rank = 0; rank < 3; ++rank)
-    ASSERT_EQ(sum.start(network[rank], *groups[rank], rank), 0);
-  network.run(kMillisecond);
-  EXPECT_TRUE(sum.is_right(0) && sum.is_right(1) && sum.is_right(2));
+  expect_sum(network, groups);
+}
+
+TEST(CollGroup, AMemberMaySpeakForItself) {
+  for (const PacketType type : {PacketType::kGone, PacketType::kAbort}) {
+    TestNetwork network(13, 3);
+    std::vector<Group *> groups;
+    join_all(network, first(3), groups);
+    const Packet packet = packet_of(*groups[2], type, 2, groups[0]->number());
+    EXPECT_FALSE(network[0].groups.on_packet(0, packet, TestEndpoint::address_of(1)));
+    EXPECT_EQ(groups[0]->state(), Group::State::kJoined);
+    EXPECT_TRUE(network[0].groups.on_packet(0, packet, TestEndpoint::address_of(2)));
+    EXPECT_EQ(groups[0]->state(), Group::State::kFailed);
+  }
+}
+
+// What comes before the group is known here counts if it was a member's.
+TEST(CollGroup, EarlyPacketsOfOthersAreDropped) {
+  for (const uint32_t source : {1u, 2u, 7u}) {
+    TestNetwork network(14, 3);
+    const Group other(1, TestNetwork::place(first(3), 2), {}, network[2].choice, network[2]);
+    const Packet packet = packet_of(other, PacketType::kAbort, 2, 0);
+    network[0].groups.on_packet(network.time().now, packet, TestEndpoint::address_of(source));
+    const std::vector<Group *> groups = network.join(first(3));
+    EXPECT_EQ(groups[0]->state() == Group::State::kFailed, source == 2);
+    network.run(kMillisecond);
+    if (source != 2) expect_sum(network, groups);
+  }
+}
+
+TEST(CollGroup, EarlyPacketsOfOneDoNotPushOutThoseOfAnother) {
+  TestNetwork network(15, 3);
+  Groups &groups = network[0].groups;
+  const Group other(1, TestNetwork::place(first(3), 2), {}, network[2].choice, network[2]);
+  Packet packet = packet_of(other, PacketType::kAbort, 2, 0);
+  groups.on_packet(network.time().now, packet, TestEndpoint::address_of(2));
+  for (size_t i = 0; i < 2 * Groups::kMaxEarly; ++i) {
+    ++packet.membership;
+    groups.on_packet(network.time().now, packet, TestEndpoint::address_of(1));
+  }
+  EXPECT_EQ(groups.early(), 1 + Groups::kMaxEarlyOfOne);
+  EXPECT_EQ(network.join(first(3), 0)->state(), Group::State::kFailed);
+  for (uint64_t i = 0; i < 2 * Groups::kMaxEarly; ++i)
+    groups.on_packet(network.time().now, packet, TestEndpoint::address_of(3 + i));
+  EXPECT_EQ(groups.early(), Groups::kMaxEarly);
 }
 
 }  // namespace

@@ -47,11 +47,11 @@ void Groups::begin(uint64_t now, Group &group) {
   if (group.state() != Group::State::kJoining) return;
   std::erase_if(early_, [&](const Early &one) { return now - one.at > kEarlyFor; });
   const auto found = std::ranges::find_if(
-      early_, [&](const Early &one) { return one.packet.membership == group.place().membership; });
+      early_, [&](const Early &one) { return group.is_told_by(one.packet, one.source); });
   if (found == early_.end()) return;
-  const Packet packet = found->packet;
+  const Early one = std::move(*found);
   early_.erase(found);
-  group.on_packet(packet);
+  group.on_packet(one.packet, one.source);
 }
 
 void Groups::on_joined(uint64_t now, uint32_t number) {
@@ -97,32 +97,42 @@ Group *Groups::find(uint32_t number) {
   return found != groups_.end() ? found->second.get() : nullptr;
 }
 
-void Groups::on_packet(uint64_t now, const Packet &packet) {
-  if (packet.to != 0) {
-    if (Group *const group = find(packet.to)) return group->on_packet(packet);
-    return answer(packet);
-  }
-  // While they join, members do not know each other's numbers. Some may have joined already.
-  for (const auto &[number, group] : groups_)
-    if (group->is_told_by(packet)) return group->on_packet(packet);
-  if (packet.type != PacketType::kAbort) return;
-  if (early_.size() >= kMaxEarly) early_.pop_front();
-  early_.push_back({now, packet});
+// While they join, members do not know each other's numbers. Some may have joined already.
+Group *Groups::told_by(const Packet &packet, const std::string &source) const {
+  const auto found = std::ranges::find_if(
+      groups_, [&](const auto &one) { return one.second->is_told_by(packet, source); });
+  return found != groups_.end() ? found->second.get() : nullptr;
 }
 
-void Groups::answer(const Packet &packet) {
-  if (packet.type != PacketType::kProbe) return;
+bool Groups::on_packet(uint64_t now, const Packet &packet, const std::string &source) {
+  Group *const group = packet.to != 0 ? find(packet.to) : told_by(packet, source);
+  if (group != nullptr) return group->on_packet(packet, source);
+  if (packet.to != 0) return answer(packet, source);
+  if (packet.type == PacketType::kAbort) keep({now, packet, source});
+  return true;
+}
+
+void Groups::keep(Early one) {
+  const auto is_same = [&](const Early &other) { return other.source == one.source; };
+  if (size_t(std::ranges::count_if(early_, is_same)) >= kMaxEarlyOfOne)
+    early_.erase(std::ranges::find_if(early_, is_same));
+  if (early_.size() >= kMaxEarly) early_.pop_front();
+  early_.push_back(std::move(one));
+}
+
+bool Groups::answer(const Packet &packet, const std::string &source) {
   for (const auto &group : left_) {
-    if (group->number() != packet.to || group->place().membership != packet.membership ||
-        packet.from_rank >= group->size())
-      continue;
-    return carrier_.tell(*group, packet.from_rank,
-                         {.type = PacketType::kGone,
-                          .from_rank = group->rank(),
-                          .from = group->number(),
-                          .to = packet.from,
-                          .membership = packet.membership});
+    if (group->number() != packet.to || !group->is_from_member(packet, source)) continue;
+    if (packet.type == PacketType::kProbe)
+      carrier_.tell(*group, packet.from_rank,
+                    {.type = PacketType::kGone,
+                     .from_rank = group->rank(),
+                     .from = group->number(),
+                     .to = packet.from,
+                     .membership = packet.membership});
+    return true;
   }
+  return false;
 }
 
 uint64_t Groups::deadline() const {

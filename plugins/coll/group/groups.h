@@ -11,6 +11,9 @@
 // Groups of the same members are joined one after the other, in the order of the calls. A group
 // that was left answers those that still wait for it: its members are remembered for a while.
 //
+// A packet counts if it comes from the member that it names. One that comes before its group is joined
+// here is kept for a while, a few of each sender.
+//
 // As sans-I/O as Group. Not for checks of what an application asks for.
 #ifndef WEFT_PLUGINS_COLL_GROUP_GROUPS_H
 #define WEFT_PLUGINS_COLL_GROUP_GROUPS_H
@@ -20,6 +23,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 
 #include "plugins/coll/group/group.h"
 
@@ -39,6 +43,7 @@ class Numbers {
 class Groups {
  public:
   static constexpr size_t kMaxEarly = 1024;             // aborts of groups that nobody joins here
+  static constexpr size_t kMaxEarlyOfOne = 32;          // the same, of one sender
   static constexpr uint64_t kEarlyFor = 1'000'000'000;  // ns
   static constexpr size_t kMaxLeft = 256;               // groups that are remembered
   static constexpr size_t kMaxLeftMembers = 1u << 16;   // of all of them
@@ -57,7 +62,9 @@ class Groups {
   Group *find(uint32_t number);
   bool empty() const { return groups_.empty(); }
 
-  void on_packet(uint64_t now, const Packet &packet);
+  // `source`: the address that the carrier knows the sender by. False: it was dropped.
+  bool on_packet(uint64_t now, const Packet &packet, const std::string &source);
+  size_t early() const { return early_.size(); }
   uint64_t deadline() const;  // 0: none
   void on_time(uint64_t now);
 
@@ -75,11 +82,14 @@ class Groups {
   struct Early {
     uint64_t at;
     Packet packet;
+    std::string source;
   };
   void begin(uint64_t now, Group &group);
   void next_join(uint64_t now, uint32_t ended, uint64_t membership);
   void forget(Group &group);
-  void answer(const Packet &packet);
+  Group *told_by(const Packet &packet, const std::string &source) const;
+  void keep(Early one);
+  bool answer(const Packet &packet, const std::string &source);
 
   const GroupLimits limits_;
   const Choice &choice_;

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "plugins/coll/group/packet.h"
@@ -71,6 +72,8 @@ class Carrier {
   // If the member cannot be reached, Group::on_lost() tells of it.
   virtual void tell(Group &group, uint32_t rank, const Packet &packet) = 0;
   virtual void ended(Group &group, const Ended &one) = 0;
+  // Whether it is the address of the peer: that of the sender of a packet.
+  virtual bool is_at(uint64_t peer, const std::string &address) const = 0;
 
  protected:
   ~Carrier() = default;

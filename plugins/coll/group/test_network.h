@@ -23,6 +23,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -43,6 +44,12 @@ class TestEndpoint final : public Carrier {
   void cancel(Flight &flight) override;
   void tell(Group &group, uint32_t rank, const Packet &packet) override;
   void ended(Group &group, const Ended &one) override { ended_.push_back({group.number(), one}); }
+  bool is_at(uint64_t peer, const std::string &address) const override {
+    return address == address_of(peer);
+  }
+  static std::string address_of(uint64_t endpoint) {
+    return "endpoint " + std::to_string(endpoint);
+  }
 
   int start(Group &group, const Call &call);
   void leave(Group &group);
@@ -162,7 +169,8 @@ inline bool TestEndpoint::post(Flight &flight) {
 inline void TestEndpoint::arrive(const Key &key, std::vector<uint8_t> bytes) {
   if (!alive) return;
   if (key.second == kPacketTag) {
-    if (const auto packet = Packet::parse(bytes)) groups.on_packet(network_.time_.now, *packet);
+    if (const auto packet = Packet::parse(bytes))
+      groups.on_packet(network_.time_.now, *packet, address_of(key.first));
     return settle();
   }
   unexpected_[key].push_back(std::move(bytes));
