@@ -99,7 +99,8 @@ void Group::join(uint64_t now) {
 
 int Group::start(uint64_t now, const Call &call) {
   if (state_ == State::kFailed) return -FI_ENOTCONN;
-  if (state_ != State::kJoined || active_.size() >= kWindow) return -FI_EAGAIN;
+  if (state_ != State::kJoined) return -FI_EAGAIN;
+  if (!active_.empty() && next_ - active_.front().sequence >= kWindow) return -FI_EAGAIN;
   Task task = call.task;
   task.rank = rank();
   task.size = size();

@@ -54,7 +54,8 @@ struct GroupPlace {
 
 class Group {
  public:
-  static constexpr size_t kWindow = 1024;  // operations under way
+  // From the oldest operation under way to the newest. Tags tell more apart.
+  static constexpr uint64_t kWindow = 1024;
   enum class State : uint8_t { kWaiting, kJoining, kJoined, kFailed };
 
   Group(uint32_t number, GroupPlace place, const GroupLimits &limits, const Choice &choice,
@@ -74,8 +75,8 @@ class Group {
   bool is_told_by(const Packet &packet, const std::string &source) const;
 
   void join(uint64_t now);
-  // 0; -FI_EAGAIN: kWindow operations are under way, or it has not joined yet; -FI_ENOTCONN: a
-  // member is gone; -FI_EINVAL.
+  // 0; -FI_EAGAIN: the oldest operation is kWindow operations back, or it has not joined yet;
+  // -FI_ENOTCONN: a member is gone; -FI_EINVAL.
   int start(uint64_t now, const Call &call);
   // What is under way is canceled. The group may go when it is idle.
   void leave();

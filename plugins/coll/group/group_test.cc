@@ -451,6 +451,28 @@ TEST(CollGroup, WhatMakesNoSenseIsRefused) {
   EXPECT_EQ(network[0].finished[0].size(), Group::kWindow);
 }
 
+// Members whose oldest operation waits would use the tags of its messages again.
+TEST(CollGroup, OperationsWaitForTheOldest) {
+  TestNetwork network(18, 3);
+  std::vector<Group *> groups;
+  join_all(network, first(3), groups);
+  Everybodys oldest({.coll = FI_BARRIER}, 3, 1);
+  EXPECT_EQ(oldest.start(network[0], *groups[0], 0), 0);
+  // The root of a broadcast waits for nobody.
+  Everybodys broadcast({.coll = FI_BROADCAST, .root = 0, .count = 1, .unit = 8}, 3, 2);
+  for (uint64_t i = 1; i < Group::kWindow; ++i) {
+    ASSERT_EQ(broadcast.start(network[0], *groups[0], 0), 0) << i;
+    network.run(kMicrosecond);
+  }
+  EXPECT_EQ(network[0].finished[2].size(), Group::kWindow - 1);
+  EXPECT_EQ(broadcast.start(network[0], *groups[0], 0), -FI_EAGAIN);
+  for (const uint32_t rank : {1u, 2u})
+    EXPECT_EQ(oldest.start(network[rank], *groups[rank], rank), 0);
+  network.run(kMillisecond);
+  EXPECT_EQ(oldest.failure(network[0]), Failure::kNone);
+  EXPECT_EQ(broadcast.start(network[0], *groups[0], 0), 0);
+}
+
 // A packet of a member, as `from_rank` says.
 Packet packet_of(const Group &group, PacketType type, uint32_t from_rank, uint32_t to) {
   return {.type = type,
