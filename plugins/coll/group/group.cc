@@ -12,7 +12,8 @@
 namespace weft::coll {
 namespace {
 
-constexpr uint16_t kVersion = 4;  // of what members say, and of the schedules
+constexpr uint16_t kVersion = 5;  // of what members say, and of the schedules
+static_assert(kSequences >= 2 * Group::kWindow);
 
 void put_word(uint8_t *at, uint64_t value, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) at[i] = uint8_t(value >> (8 * i));
@@ -153,9 +154,10 @@ void Group::post(Operation &operation, Flight &flight, const Transfer &transfer)
   if (operation.is_join)
     flight.tag =
         join_tag(place_.membership, transfer.sends ? transfer.peer : rank(), transfer.label);
+  else if (transfer.sends)
+    flight.tag = data_tag(numbers_[transfer.peer], number_, operation.sequence, transfer.label);
   else
-    flight.tag = data_tag(transfer.sends ? numbers_[transfer.peer] : number_, operation.sequence,
-                          transfer.label);
+    flight.tag = data_tag(number_, numbers_[transfer.peer], operation.sequence, transfer.label);
   flight.under_way = !carrier_.post(flight);
   operation.under_way += flight.under_way;
 }

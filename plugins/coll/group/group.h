@@ -54,7 +54,7 @@ struct GroupPlace {
 
 class Group {
  public:
-  // From the oldest operation under way to the newest. Tags tell more apart.
+  // From the oldest operation under way to the newest. Tags tell twice as many apart.
   static constexpr uint64_t kWindow = 1024;
   enum class State : uint8_t { kWaiting, kJoining, kJoined, kFailed };
 

@@ -451,6 +451,23 @@ TEST(CollGroup, WhatMakesNoSenseIsRefused) {
   EXPECT_EQ(network[0].finished[0].size(), Group::kWindow);
 }
 
+TEST(CollGroup, TagsHaveRoomForTheLargestGroup) {
+  for (int coll = FI_BARRIER; coll <= FI_GATHER; ++coll) {
+    for (int algorithm = 0; algorithm <= int(Algorithm::kPairwise); ++algorithm) {
+      const auto schedule = Schedule::of({.coll = static_cast<fi_collective_op>(coll),
+                                          .algorithm = Algorithm(algorithm),
+                                          .size = Schedule::kMaxMembers,
+                                          .count = Schedule::kMaxMembers});
+      if (!schedule) continue;
+      for (uint32_t back = 1; back <= std::min(schedule->rounds(), 3u); ++back) {
+        Round round;
+        schedule->round(schedule->rounds() - back, round);
+        for (const Transfer &one : round.transfers) ASSERT_LT(one.label, kLabels);
+      }
+    }
+  }
+}
+
 // Members whose oldest operation waits would use the tags of its messages again.
 TEST(CollGroup, OperationsWaitForTheOldest) {
   TestNetwork network(18, 3);
@@ -471,6 +488,33 @@ TEST(CollGroup, OperationsWaitForTheOldest) {
   network.run(kMillisecond);
   EXPECT_EQ(oldest.failure(network[0]), Failure::kNone);
   EXPECT_EQ(broadcast.start(network[0], *groups[0], 0), 0);
+}
+
+// Of the group of all four, member 2 tells member 0 a number of member 3 that is another group's
+// there. What 0 sends 3 is not taken for a message of that one.
+TEST(CollGroup, ALiarTouchesNoGroupOfOthers) {
+  TestNetwork network(16, 4);
+  const std::vector<uint32_t> two = {0, 3};
+  std::vector<Group *> honest, all;
+  join_all(network, two, honest);
+  constexpr size_t kHello = 28, kNumberAt = 16;
+  network.tamper(2, [](uint32_t to, uint64_t &, std::vector<uint8_t> &bytes) {
+    if (to == 0 && bytes.size() == 2 * kHello) bytes[kHello + kNumberAt] = 1;
+  });
+  ASSERT_EQ(honest[1]->number(), 1u);
+  join_all(network, first(4), all);
+  Everybodys reduce({.coll = FI_REDUCE, .root = 3, .count = 1, .unit = 8}, 4, 1);
+  ASSERT_EQ(reduce.start(network[0], *all[0], 0), 0);
+  network.run(kMillisecond);
+  Everybodys sum({.coll = FI_ALLREDUCE, .count = 1, .unit = 8}, 2, 2);
+  for (uint32_t rank = 0; rank < 2; ++rank)
+    ASSERT_EQ(sum.start(network[two[rank]], *honest[rank], rank), 0);
+  network.run(kMillisecond);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(sum.has_ended(network[two[rank]]));
+    EXPECT_EQ(sum.failure(network[two[rank]]), Failure::kNone);
+    EXPECT_TRUE(sum.is_right(rank)) << "a sum of other data";
+  }
 }
 
 // A packet of a member, as `from_rank` says.

@@ -7,11 +7,16 @@
 //
 // A tag has 64 bits, of which the highest one keeps ours apart from the application's:
 //
-//   data      1, kind, the group's number at the receiver (17), sequence (16), label (28)
+//   data      1, kind, the group's number at the receiver (16) and at the sender (16), sequence (11),
+//             label (18)
 //   joining   1, kind, a part of the membership and of the receiver's rank in it (53), label (8)
 //   packets   1, kind
 //
-// So endpoints that share receives know their messages apart. A packet is 48 bytes, little-endian. Not for how it is sent.
+// So endpoints that share receives know their messages apart. A member learns the numbers of others
+// from others, who may lie. But nobody tells it its own: with both numbers in the tag, no lie makes
+// data of a group look like those of another.
+//
+// A packet is 48 bytes, little-endian. Not for how it is sent.
 #ifndef WEFT_PLUGINS_COLL_GROUP_PACKET_H
 #define WEFT_PLUGINS_COLL_GROUP_PACKET_H
 
@@ -24,14 +29,17 @@
 namespace weft::coll {
 
 inline constexpr uint64_t kOurTags = uint64_t{1} << 63;
-inline constexpr uint32_t kNumbers = 1u << 17;  // of groups: 1 to kNumbers - 1
+inline constexpr uint32_t kNumbers = 1u << 16;    // of groups: 1 to kNumbers - 1
+inline constexpr uint32_t kSequences = 1u << 11;  // of operations
+inline constexpr uint32_t kLabels = 1u << 18;
 
 constexpr bool is_ours(uint64_t tag) {
   return (tag & kOurTags) != 0;
 }
-constexpr uint64_t data_tag(uint32_t number, uint64_t sequence, uint32_t label) {
-  return kOurTags | uint64_t{1} << 61 | uint64_t{number & (kNumbers - 1)} << 44 |
-         (sequence & 0xffff) << 28 | (label & 0xfffffff);
+constexpr uint64_t data_tag(uint32_t receivers, uint32_t senders, uint64_t sequence,
+                            uint32_t label) {
+  return kOurTags | uint64_t{1} << 61 | uint64_t{receivers % kNumbers} << 45 |
+         uint64_t{senders % kNumbers} << 29 | sequence % kSequences << 18 | label % kLabels;
 }
 constexpr uint64_t join_tag(uint64_t membership, uint32_t to_rank, uint32_t label) {
   const uint64_t place = membership ^ to_rank * UINT64_C(0x9e3779b97f4a7c15);

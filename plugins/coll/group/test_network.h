@@ -20,6 +20,7 @@
 
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
@@ -80,6 +81,7 @@ class TestEndpoint final : public Carrier {
   std::deque<Noted> ended_;
   std::vector<uint32_t> leaving_;
   bool looks_ = false;
+  std::function<void(uint32_t to, uint64_t &tag, std::vector<uint8_t> &bytes)> tamper_;
 };
 
 class TestNetwork {
@@ -97,6 +99,9 @@ class TestNetwork {
   const GroupLimits &limits() const { return limits_; }
   void set_longest(uint64_t ns) { longest_ = ns; }
   void kill(uint32_t i) { endpoints_[i]->alive = false; }
+  // An endpoint that lies: what it sends to another goes through this.
+  using Tamper = std::function<void(uint32_t to, uint64_t &tag, std::vector<uint8_t> &bytes)>;
+  void tamper(uint32_t i, Tamper with) { endpoints_[i]->tamper_ = std::move(with); }
 
   static GroupPlace place(const std::vector<uint32_t> &members, uint32_t rank) {
     Groups::Membership membership;
@@ -149,8 +154,10 @@ inline bool TestEndpoint::post(Flight &flight) {
   if (flight.sends) {
     const auto to = uint32_t(flight.peer);
     std::vector<uint8_t> bytes(flight.bytes, flight.bytes + flight.length);
+    uint64_t tag = flight.tag;
+    if (tamper_) tamper_(to, tag, bytes);
     const uint64_t delay = network_.delay(number_, to);
-    network_.time_.after(delay, [this, to, tag = flight.tag, bytes = std::move(bytes)]() mutable {
+    network_.time_.after(delay, [this, to, tag, bytes = std::move(bytes)]() mutable {
       network_[to].arrive({number_, tag}, std::move(bytes));
     });
     if (flight.length <= 64) return true;  // injected
