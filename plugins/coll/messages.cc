@@ -121,6 +121,7 @@ void Collectives::tell(Group &group, uint32_t rank, const Packet &packet) {
   wire.peer = group.place().peers[rank];
   wire.number = group.number();
   wire.rank = rank;
+  wire.type = packet.type;
   submit(wire);
 }
 
@@ -152,10 +153,8 @@ void Collectives::on_done(Wire &wire, int err, size_t length, fi_addr_t source) 
     case Wire::kPacketIn:
       return on_packet(wire, err, length, source);
     default: {
-      const uint32_t number = wire.number, rank = wire.rank;
       give(wire);
-      if (err == 0) return;
-      if (Group *const group = groups_.find(number)) group->on_lost(rank);
+      groups_.on_told(wire.number, wire.rank, wire.type, err == 0);
     }
   }
 }

@@ -88,6 +88,7 @@ struct Wire : Posted {
   iovec iov = {};
   uint64_t peer = 0;              // the name beneath
   uint32_t number = 0, rank = 0;  // kPacketOut: whose, and to whom
+  PacketType type = {};           // the same
   Packet::Bytes bytes = {};
 
   bool receives() const { return kind == kPacketIn || (kind == kFlight && !flight->sends); }

@@ -246,14 +246,25 @@ void Group::fail(Failure why, uint32_t culprit) {
 }
 
 void Group::tell(uint32_t to, PacketType type) {
+  tell(to, type, numbers_.empty() ? 0 : numbers_[to]);
+}
+
+// A member that asks and does not read gets no second answer while the first one is under way.
+void Group::tell(uint32_t to, PacketType type, uint32_t number) {
+  if (!told_.emplace(to, type).second) return;
   carrier_.tell(*this, to,
                 {.type = type,
                  .why = broken_by_ == Failure::kCanceled ? Failure::kGone : broken_by_,
                  .from_rank = rank(),
                  .culprit = culprit_,
                  .from = number_,
-                 .to = numbers_.empty() ? 0 : numbers_[to],
+                 .to = number,
                  .membership = place_.membership});
+}
+
+void Group::on_told(uint32_t to, PacketType type, bool reached) {
+  told_.erase({to, type});
+  if (!reached) fail(Failure::kGone, to);
 }
 
 void Group::leave() {
@@ -284,17 +295,13 @@ bool Group::on_packet(const Packet &packet, const std::string &source) {
       if (broken_by_ != Failure::kNone) tell(packet.from_rank, PacketType::kAbort);
       break;
     case PacketType::kGone:
-      on_lost(packet.from_rank);
+      fail(Failure::kGone, packet.from_rank);
       break;
     case PacketType::kAbort:
       if (packet.culprit < size() && packet.why != Failure::kNone) fail(packet.why, packet.culprit);
       break;
   }
   return true;
-}
-
-void Group::on_lost(uint32_t lost) {
-  fail(Failure::kGone, lost);
 }
 
 // ---- time ----

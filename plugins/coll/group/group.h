@@ -24,7 +24,9 @@
 
 #include <cstdint>
 #include <list>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plugins/coll/group/operation.h"
@@ -84,7 +86,9 @@ class Group {
   // `length`: of a message that has arrived.
   void on_done(uint64_t now, Flight &flight, Failure failure, size_t length);
   bool on_packet(const Packet &packet, const std::string &source);  // false: it was dropped
-  void on_lost(uint32_t rank);
+  void on_told(uint32_t rank, PacketType type, bool reached);
+  // It was left, and a member asks for it.
+  void answer(const Packet &probe) { tell(probe.from_rank, PacketType::kGone, probe.from); }
   uint64_t deadline() const;  // 0: none
   void on_time(uint64_t now);
 
@@ -108,6 +112,7 @@ class Group {
   Placement placement_of(const std::vector<Hello> &all) const;
   void fail(Failure why, uint32_t culprit);
   void tell(uint32_t rank, PacketType type);
+  void tell(uint32_t rank, PacketType type, uint32_t number);  // of the group there
   void probe(Operation &operation);
 
   const uint32_t number_;
@@ -123,6 +128,7 @@ class Group {
   uint64_t next_ = 0;  // sequence
   Failure broken_by_ = Failure::kNone;
   uint32_t culprit_ = 0;
+  std::set<std::pair<uint32_t, PacketType>> told_;  // by rank: under way
 };
 
 }  // namespace weft::coll

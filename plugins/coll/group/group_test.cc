@@ -565,6 +565,30 @@ TEST(CollGroup, PacketsOfOthersAreDropped) {
   expect_sum(network, groups);
 }
 
+// It asks groups that have failed or were left, and does not read the answers.
+TEST(CollGroup, AMemberThatDoesNotReadIsNotAnsweredTwice) {
+  for (const bool is_left : {false, true}) {
+    TestNetwork network(17, 3);
+    std::vector<Group *> groups;
+    join_all(network, first(3), groups);
+    const Packet probe = packet_of(*groups[2], PacketType::kProbe, 2, groups[0]->number());
+    network.deafen(2);
+    if (is_left)
+      network[0].leave(*groups[0]);
+    else
+      network[1].leave(*groups[1]);
+    Everybodys barrier({.coll = FI_BARRIER}, 3, 1);
+    if (!is_left) barrier.start(network[0], *groups[0], 0);
+    network.run(2 * network.limits().probe);
+    for (int i = 0; i < 1000; ++i) {
+      network[0].groups.on_packet(network.time().now, probe, TestEndpoint::address_of(2));
+      network.run(kMillisecond);
+    }
+    EXPECT_GE(network[0].telling, 1u);
+    EXPECT_LE(network[0].telling, 3u) << "one of a kind";
+  }
+}
+
 TEST(CollGroup, AMemberMaySpeakForItself) {
   for (const PacketType type : {PacketType::kGone, PacketType::kAbort}) {
     TestNetwork network(13, 3);

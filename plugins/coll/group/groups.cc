@@ -97,6 +97,13 @@ Group *Groups::find(uint32_t number) {
   return found != groups_.end() ? found->second.get() : nullptr;
 }
 
+void Groups::on_told(uint32_t number, uint32_t rank, PacketType type, bool reached) {
+  if (Group *const group = find(number)) return group->on_told(rank, type, reached);
+  const auto left =
+      std::ranges::find_if(left_, [&](const auto &one) { return one->number() == number; });
+  if (left != left_.end()) (*left)->on_told(rank, type, reached);
+}
+
 // While they join, members do not know each other's numbers. Some may have joined already.
 Group *Groups::told_by(const Packet &packet, const std::string &source) const {
   const auto found = std::ranges::find_if(
@@ -123,13 +130,7 @@ void Groups::keep(Early one) {
 bool Groups::answer(const Packet &packet, const std::string &source) {
   for (const auto &group : left_) {
     if (group->number() != packet.to || !group->is_from_member(packet, source)) continue;
-    if (packet.type == PacketType::kProbe)
-      carrier_.tell(*group, packet.from_rank,
-                    {.type = PacketType::kGone,
-                     .from_rank = group->rank(),
-                     .from = group->number(),
-                     .to = packet.from,
-                     .membership = packet.membership});
+    if (packet.type == PacketType::kProbe) group->answer(packet);
     return true;
   }
   return false;

@@ -60,6 +60,8 @@ class Groups {
   bool leave(uint64_t now, Group &group);
   void on_idle(uint64_t now, Group &group);
   Group *find(uint32_t number);
+  // What Carrier::tell() was given for the group is under way no more.
+  void on_told(uint32_t number, uint32_t rank, PacketType type, bool reached);
   bool empty() const { return groups_.empty(); }
 
   // `source`: the address that the carrier knows the sender by. False: it was dropped.

@@ -69,7 +69,7 @@ class Carrier {
   virtual bool post(Flight &flight) = 0;
   // A receive, that is not wanted any more. It ends with on_done() in any case.
   virtual void cancel(Flight &flight) = 0;
-  // If the member cannot be reached, Group::on_lost() tells of it.
+  // Groups::on_told() follows when it has left, or cannot reach the member, but not from in here.
   virtual void tell(Group &group, uint32_t rank, const Packet &packet) = 0;
   virtual void ended(Group &group, const Ended &one) = 0;
   // Whether it is the address of the peer: that of the sender of a packet.

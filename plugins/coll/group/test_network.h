@@ -62,6 +62,7 @@ class TestEndpoint final : public Carrier {
   std::map<uint32_t, Ended> joins;                  // by the numbers of groups
   std::map<uint64_t, std::vector<Ended>> finished;  // by token
   size_t in_flight = 0;
+  size_t telling = 0;  // packets under way
 
  private:
   friend class TestNetwork;
@@ -80,7 +81,7 @@ class TestEndpoint final : public Carrier {
   std::map<Key, std::deque<std::vector<uint8_t>>> unexpected_;
   std::deque<Noted> ended_;
   std::vector<uint32_t> leaving_;
-  bool looks_ = false;
+  bool looks_ = false, deaf_ = false;
   std::function<void(uint32_t to, uint64_t &tag, std::vector<uint8_t> &bytes)> tamper_;
 };
 
@@ -99,6 +100,8 @@ class TestNetwork {
   const GroupLimits &limits() const { return limits_; }
   void set_longest(uint64_t ns) { longest_ = ns; }
   void kill(uint32_t i) { endpoints_[i]->alive = false; }
+  // From now on it does not read: what is sent to it stays under way.
+  void deafen(uint32_t i) { endpoints_[i]->deaf_ = true; }
   // An endpoint that lies: what it sends to another goes through this.
   using Tamper = std::function<void(uint32_t to, uint64_t &tag, std::vector<uint8_t> &bytes)>;
   void tamper(uint32_t i, Tamper with) { endpoints_[i]->tamper_ = std::move(with); }
@@ -216,15 +219,19 @@ inline void TestEndpoint::cancel(Flight &flight) {
 
 inline void TestEndpoint::tell(Group &group, uint32_t rank, const Packet &packet) {
   const auto to = uint32_t(group.place().peers[rank]);
-  const Packet::Bytes bytes = packet.bytes();
-  network_.time_.after(
-      network_.delay(number_, to), [this, to, rank, bytes, &group, number = group.number()] {
-        if (network_[to].alive)
-          return network_[to].arrive({number_, kPacketTag}, {bytes.begin(), bytes.end()});
-        if (!alive || groups.find(number) != &group) return;
-        group.on_lost(rank);
-        settle();
-      });
+  ++telling;
+  network_.time_.after(network_.delay(number_, to),
+                       [this, to, rank, packet, number = group.number()] {
+                         TestEndpoint &other = network_[to];
+                         if (other.deaf_) return;
+                         const Packet::Bytes bytes = packet.bytes();
+                         if (other.alive)
+                           other.arrive({number_, kPacketTag}, {bytes.begin(), bytes.end()});
+                         --telling;
+                         if (!alive) return;
+                         groups.on_told(number, rank, packet.type, other.alive);
+                         settle();
+                       });
 }
 
 inline int TestEndpoint::start(Group &group, const Call &call) {
