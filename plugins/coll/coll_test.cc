@@ -312,6 +312,20 @@ TEST(Coll, AMemberThatWasRemovedIsAMember) {
   for (const size_t i : {0u, 1u}) EXPECT_EQ(team.net.wait(team.net[i].tx_cq).err, FI_ENOTCONN);
 }
 
+// It keeps a message in flight, and so the group. The endpoint can be closed.
+TEST(Coll, AMemberThatDoesNotReadKeepsNoEndpointOpen) {
+  std::vector<uint8_t> data(64 << 20, 1);
+  CollTeam team(2);
+  team.net.set_asleep(1, true);
+  must(fi_broadcast(team.net[0].ep, data.data(), data.size(), nullptr, team.at(0),
+                    team.net.at(0, 0), FI_UINT8, 0, &team));
+  for (int i = 0; i < 100; ++i) team.net.progress();
+  fid_mc *const group = team.groups[0].release();
+  EXPECT_EQ(fi_close(team.net[0].ep.fid()), -FI_EBUSY) << "the group was not closed";
+  EXPECT_EQ(fi_close(&group->fid), -FI_EBUSY);
+  EXPECT_EQ(fi_close(&team.net[0].ep.release()->fid), 0);
+}
+
 TEST(Coll, AnEndpointWithGroupsIsBusy) {
   CollTeam team(2);
   EXPECT_EQ(fi_close(team.net[0].ep.fid()), -FI_EBUSY);

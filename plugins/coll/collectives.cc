@@ -76,13 +76,17 @@ int CollectiveGroup::close() {
     const sdk::Guard guard(endpoint.lock());
     if (!endpoint.collectives().leave(*this)) return -FI_EBUSY;
   }
+  end();
+  return 0;
+}
+
+void CollectiveGroup::end() {
   retire();
   {
     const sdk::Guard guard(endpoint.lock());
     endpoint.eq()->forget(base());
   }
   delete this;
-  return 0;
 }
 
 Collectives::Collectives(Endpoint &endpoint, Fabric &fabric, sdk::Engine &engine,
@@ -94,6 +98,21 @@ Collectives::Collectives(Endpoint &endpoint, Fabric &fabric, sdk::Engine &engine
       groups_(fabric.layer().options().limits, fabric.layer().choice(), *this) {}
 
 Collectives::~Collectives() = default;
+
+bool Collectives::has_groups() const {
+  return std::ranges::any_of(objects_, [](const auto &one) { return !one.second->is_left; });
+}
+
+// What they have in flight ends with the endpoint beneath. A member that does not read cannot keep
+// the endpoint open.
+void Collectives::end_groups() {
+  std::map<uint32_t, CollectiveGroup *> left;
+  {
+    const sdk::Guard guard(endpoint_.lock());
+    left = std::exchange(objects_, {});
+  }
+  for (const auto &[number, object] : left) object->end();
+}
 
 void Collectives::close() {
   engine_.set_deadline(*this, 0);
@@ -201,6 +220,7 @@ CollectiveGroup *Collectives::find(fi_addr_t address) const {
 bool Collectives::leave(CollectiveGroup &object) {
   const uint64_t now = sdk::now_ns();
   const uint32_t number = object.number;
+  object.is_left = true;
   if (Group *const group = groups_.find(number)) groups_.leave(now, *group);
   look();
   endpoint_.poll_all_beneath();

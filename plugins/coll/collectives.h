@@ -43,6 +43,7 @@ class CollectiveGroup final : public sdk::Object<CollectiveGroup, fid_mc> {
  public:
   CollectiveGroup(Endpoint &endpoint, std::vector<fi_addr_t> members, uint64_t sets, void *context);
   int close();                     // fi_ops; -FI_EBUSY: something is still in flight
+  void end();                      // of close(): the rest, which always succeeds
   void discard() { delete this; }  // one that nobody knows yet
   // The rank of a member, as operations name their root.
   std::optional<uint32_t> rank_of(fi_addr_t member) const;
@@ -50,8 +51,9 @@ class CollectiveGroup final : public sdk::Object<CollectiveGroup, fid_mc> {
 
   Endpoint &endpoint;
   const std::vector<fi_addr_t> members;
-  const uint64_t sets;  // FI_..._SET: which collectives it is for; 0: all
-  uint32_t number = 0;  // of its Group
+  const uint64_t sets;   // FI_..._SET: which collectives it is for; 0: all
+  uint32_t number = 0;   // of its Group
+  bool is_left = false;  // close() was called
 
  private:
   ~CollectiveGroup() = default;
@@ -70,7 +72,9 @@ class Collectives final : private Carrier, private sdk::Handler {
   Result<fid_mc *> join(sdk::Av &av, const fi_collective_addr &address, void *context);
   bool leave(CollectiveGroup &group);  // false: something is still in flight
   ssize_t start(const sdk::CollectiveRequest &call);
-  bool has_groups() const { return !objects_.empty(); }
+  // That the application has not tried to close. The others go with the endpoint.
+  bool has_groups() const;
+  void end_groups();  // without the engine's lock
   void close();
   void share(Numbers &numbers) { groups_.share(numbers); }
   static ssize_t receive(fid_ep *beneath, Wire &wire);

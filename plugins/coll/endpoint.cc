@@ -174,6 +174,7 @@ int Endpoint::close() {
     const sdk::Guard guard(lock());
     if (collectives_.has_groups()) return -FI_EBUSY;
   }
+  collectives_.end_groups();
   retire();
   if (feeds_eq()) eq()->remove_source(domain_.engine(), true);
   {

@@ -188,6 +188,7 @@ class Handle {
     reset();
     return &object_;
   }
+  T *release() { return std::exchange(object_, nullptr); }  // the caller closes it
   T *get() const { return object_; }
   operator T *() const { return object_; }  // NOLINT: stands for the object in calls of the API
   T *operator->() const { return object_; }
