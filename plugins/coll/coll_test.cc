@@ -312,6 +312,21 @@ TEST(Coll, AMemberThatWasRemovedIsAMember) {
   for (const size_t i : {0u, 1u}) EXPECT_EQ(team.net.wait(team.net[i].tx_cq).err, FI_ENOTCONN);
 }
 
+TEST(Coll, AMemberThatIsInsertedAgainHasItsSource) {
+  Options options = options_of_coll();
+  options.caps |= FI_SOURCE;
+  CollTeam team(2, options);
+  fi_addr_t member = team.net.at(0, 1);
+  must(fi_av_remove(team.net[0].av, &member, 1, 0));
+  member = team.net[0].insert(team.net[1].name());
+  uint8_t in = 0, out = 7;
+  must(fi_recv(team.net[0].ep, &in, 1, nullptr, member, &in));
+  must(fi_send(team.net[1].ep, &out, 1, nullptr, team.net.at(1, 0), &out));
+  const Completion done = team.net.wait(team.net[0].rx_cq);
+  EXPECT_EQ(done.context, &in);
+  EXPECT_EQ(done.source, member);
+}
+
 // It keeps a message in flight, and so the group. The endpoint can be closed.
 TEST(Coll, AMemberThatDoesNotReadKeepsNoEndpointOpen) {
   std::vector<uint8_t> data(64 << 20, 1);

@@ -49,24 +49,32 @@ void Names::stop() {
 void Names::forget_all() {
   for (Name &name : names_)
     if (name.address != FI_ADDR_NOTAVAIL) fi_av_remove(peers_, &name.address, 1, 0);
+  for (auto &[address, name] : kept_) fi_av_remove(peers_, &name, 1, 0);
   names_.clear();
+  kept_.clear();
   indices_.clear();
   names_all_ = false;
 }
 
-fi_addr_t Names::insert(uint32_t index) {
+std::string Names::address_at(uint32_t index) const {
   const auto address = av_->address(index);
   char bytes[128];
   size_t length = sizeof bytes;
   const uint32_t format = domain_.inner_info().addr_format;
-  if (!address || sdk::write_address(*address, format, bytes, &length) != 0)
-    return FI_ADDR_NOTAVAIL;
+  if (!address || sdk::write_address(*address, format, bytes, &length) != 0) return {};
+  return {bytes, length};
+}
+
+fi_addr_t Names::insert(uint32_t index) {
+  const std::string address = address_at(index);
+  if (address.empty()) return FI_ADDR_NOTAVAIL;
   if (index >= names_.size()) names_.resize(index + 1);
   Name &name = names_[index];
-  if (fi_av_insert(peers_, bytes, 1, &name.address, 0, nullptr) != 1)
+  if (const auto kept = kept_.extract(address); !kept.empty())
+    name = {kept.mapped(), true};
+  else if (fi_av_insert(peers_, address.data(), 1, &name.address, 0, nullptr) != 1)
     name.address = FI_ADDR_NOTAVAIL;
-  else if (names_all_)
-    indices_.try_emplace(name.address, index);
+  if (name.address != FI_ADDR_NOTAVAIL && names_all_) indices_.try_emplace(name.address, index);
   return name.address;
 }
 
@@ -92,7 +100,10 @@ std::string Names::address_of(fi_addr_t name) const {
 void Names::on_av_removed(uint32_t index) {
   if (index >= names_.size() || names_[index].address == FI_ADDR_NOTAVAIL) return;
   indices_.erase(names_[index].address);
-  if (!names_[index].is_kept) fi_av_remove(peers_, &names_[index].address, 1, 0);
+  if (names_[index].is_kept)
+    kept_.emplace(address_at(index), names_[index].address);
+  else
+    fi_av_remove(peers_, &names_[index].address, 1, 0);
   names_[index] = {};
 }
 

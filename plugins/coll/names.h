@@ -48,7 +48,7 @@ class Names final : public sdk::AvUser {
   fi_addr_t find(fi_addr_t peer) {
     return users_ != 0 ? of(av_->index_of(peer)) : FI_ADDR_NOTAVAIL;
   }
-  // It stays when the application removes the peer.
+  // It stays when the application removes the peer, and is the peer's again if it comes back.
   fi_addr_t keep(uint32_t index);
   // The application's fi_addr_t of a source beneath, after name_all().
   fi_addr_t reported(fi_addr_t source) const;
@@ -62,6 +62,7 @@ class Names final : public sdk::AvUser {
   };
   explicit Names(Domain &domain) : domain_(domain) {}
   fi_addr_t insert(uint32_t index);
+  std::string address_at(uint32_t index) const;  // as the domain beneath takes it; or empty
   void forget_all();
   // sdk::AvUser
   void on_av_removed(uint32_t index) override;
@@ -73,6 +74,7 @@ class Names final : public sdk::AvUser {
   size_t users_ = 0;
   bool names_all_ = false;
   std::vector<Name> names_;                          // by index of the application's vector
+  std::unordered_map<std::string, fi_addr_t> kept_;  // of peers that were removed, by address
   std::unordered_map<fi_addr_t, uint32_t> indices_;  // the way back, after name_all()
 };
 
