@@ -153,8 +153,10 @@ void Collectives::on_done(Wire &wire, int err, size_t length, fi_addr_t source) 
     case Wire::kPacketIn:
       return on_packet(wire, err, length, source);
     default: {
+      const uint32_t number = wire.number, rank = wire.rank;
+      const PacketType type = wire.type;
       give(wire);
-      groups_.on_told(wire.number, wire.rank, wire.type, err == 0);
+      groups_.on_told(number, rank, type, err == 0);
     }
   }
 }
