@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // weft-exporter: serves to Prometheus what plugins of processes count, and the hook profile, over
 // HTTP on 127.0.0.1. It asks all processes and reads all segments again for each request.
-#include <absl/time/time.h>
-#include <httplib.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <string>
 
 #include "tools/stats/live.h"
+#include "tools/stats/metrics_server.h"
 #include "tools/stats/output.h"
 #include "tools/weft/command_line.h"
 
@@ -29,47 +27,13 @@ Result<int> print_once() {
   return cli::kExitNo;
 }
 
-// A slow or silent client is given up after this.
-const absl::Duration kClientPatience = absl::Seconds(5);
-
 Result<int> serve(int wanted) {
-  httplib::Server server;
-  // Few threads and short timeouts: a slow or silent client cannot block it for long.
-  server.new_task_queue = [] { return new httplib::ThreadPool(4); };
-  // The library's default would share the port with other processes.
-  server.set_socket_options([](int fd) {
-    const int yes = 1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  });
-  server.set_payload_max_length(0);
-  server.set_read_timeout(absl::ToChronoSeconds(kClientPatience));
-  server.set_write_timeout(absl::ToChronoSeconds(kClientPatience));
-  server.set_keep_alive_timeout(absl::ToInt64Seconds(kClientPatience));
-  server.Get("/metrics", [](const httplib::Request &, httplib::Response &response) {
-    const Result<std::string> text = metrics();
-    if (text) {
-      response.set_content(*text, "text/plain; version=0.0.4; charset=utf-8");
-    } else {
-      response.status = 500;
-      response.set_content(text.error().text + "\n", "text/plain");
-    }
-  });
-  server.Get("/", [](const httplib::Request &, httplib::Response &response) {
-    response.set_content("weft-exporter: see /metrics\n", "text/plain");
-  });
-  int port = wanted;
-  if (wanted == 0)
-    port = server.bind_to_any_port("127.0.0.1");
-  else if (!server.bind_to_port("127.0.0.1", wanted))
-    port = -1;
-  if (port < 0)
-    return fail(FI_EADDRINUSE, "port %d of 127.0.0.1 is not to be had: choose another with --port",
-                wanted);
+  MetricsServer server(metrics);
+  WEFT_TRY(const int port, server.listen(wanted));
   std::printf("http://127.0.0.1:%d/metrics\n", port);
   if (std::fflush(stdout) != 0)
     return fail(FI_EIO, "the address cannot be printed: %s", std::strerror(errno));
-  if (!server.listen_after_bind())
-    return fail(FI_EIO, "port %d of 127.0.0.1 takes no more requests", port);
+  WEFT_CHECK(server.serve());
   return cli::kExitOk;
 }
 

@@ -94,8 +94,11 @@ for _ in $(seq 100); do
   [ -s "$tmp/url" ] && break
   read -rt 0.1 <> <(:) || true
 done
+# Clients that hold on and say nothing make room.
 python3 - "$(cat "$tmp/url")" >"$tmp/metrics" <<'PYTHON'
-import sys, urllib.request
+import socket, sys, urllib.parse, urllib.request
+place = urllib.parse.urlsplit(sys.argv[1])
+silent = [socket.create_connection((place.hostname, place.port)) for _ in range(40)]
 with urllib.request.urlopen(sys.argv[1], timeout=20) as answer:
     assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4"), answer.headers
     sys.stdout.write(answer.read().decode("utf-8"))
