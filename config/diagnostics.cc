@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "config/diagnostics.h"
 
+#include <weft/printable.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -74,21 +76,7 @@ std::string quoted(std::string_view text) {
       text.remove_suffix(1);
     clipped = true;
   }
-  std::string out = "'";
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    // U+0080..U+009F are control characters too: C2 80..C2 9F in UTF-8.
-    const bool c1 =
-        byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
-    if (byte < 0x20 || byte == 0x7F || c1) {
-      char hex[8];
-      std::snprintf(hex, sizeof hex, "\\x%02x",
-                    c1 ? static_cast<unsigned char>(text[++i]) : static_cast<unsigned>(byte));
-      out += hex;
-    } else {
-      out += text[i];
-    }
-  }
+  std::string out = "'" + printable(text);
   out += clipped ? "...'" : "'";
   return out;
 }

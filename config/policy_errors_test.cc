@@ -214,7 +214,7 @@ TEST(PolicyErrors, Names) {
 
 TEST(PolicyErrors, NothingThatATerminalObeysIsRepeated) {
   EXPECT_THAT(body_errors("\"a\\e[31m\\x7f\\u009b\": 1\n"),
-              ElementsAre(HasSubstr("2:1 unknown key 'a\\x1b[31m\\x7f\\x9b': known here: ")));
+              ElementsAre(HasSubstr("2:1 unknown key 'a\\x1b[31m\\x7f\\xc2\\x9b': known here: ")));
   // Clipped between characters, not inside one.
   EXPECT_THAT(body_errors("use: [" + std::string(39, 'a') + "éé]\n"),
               ElementsAre("2:7 an entry of 'use' '" + std::string(39, 'a') +

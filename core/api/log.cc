@@ -5,6 +5,7 @@
 #include <strings.h>
 #include <unistd.h>
 #include <weft/nearest.h>
+#include <weft/printable.h>
 
 #include <algorithm>
 #include <charconv>
@@ -62,14 +63,6 @@ void to_stderr(std::string_view line) {
       return;  // nothing can be done about a closed stderr
     }
     line.remove_prefix(static_cast<size_t>(written));
-  }
-}
-
-// Text may quote bytes of a peer or a file, which must not control the terminal.
-void append_clean(std::string &to, std::string_view text) {
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    to += (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f ? '?' : c;
   }
 }
 
@@ -235,7 +228,7 @@ void Log::write(const char *provider, fi_log_level level, fi_log_subsys subsys, 
   clean.reserve(text.size() + 128);
   if (const fi_ops_log *imported = imported_.load(std::memory_order_acquire)) {
     if (FI_CHECK_OP(imported, struct fi_ops_log, log)) {
-      append_clean(clean, text);
+      clean += printable_lines(text);
       clean += '\n';
       imported->log(provider_record(provider), level, subsys, func != nullptr ? func : "", line,
                     clean.c_str());
@@ -248,7 +241,7 @@ void Log::write(const char *provider, fi_log_level level, fi_log_subsys subsys, 
                 provider != nullptr ? provider : kCore, index_name(kSubsystems, subsys),
                 func != nullptr ? func : "", line, index_name(kLevels, level));
   clean += prefix;
-  append_clean(clean, text);
+  clean += printable_lines(text);
   clean += '\n';
   sink_(clean);
 } catch (...) {  // no memory: the line is lost
@@ -262,13 +255,13 @@ void Log::notice(std::string_view text) noexcept try {
   std::string line;
   if (const fi_ops_log *imported = imported_.load(std::memory_order_acquire);
       imported != nullptr && FI_CHECK_OP(imported, struct fi_ops_log, log)) {
-    append_clean(line, text);
+    line += printable_lines(text);
     line += '\n';
     imported->log(provider_record(kCore), FI_LOG_WARN, FI_LOG_CORE, "notice", 0, line.c_str());
     return;
   }
   line = "libfabric: ";
-  append_clean(line, text);
+  line += printable_lines(text);
   line += '\n';
   sink_(line);
 } catch (...) {

@@ -125,7 +125,7 @@ TEST(Log, LinesHaveTheFormatOfStock) {
       ElementsAre(
           MatchesRegex("libfabric:[0-9]+:[0-9]+::tcp:ep_ctrl:connect\\(\\):12<info> to 10.0.0.1\n"),
           MatchesRegex(
-              "libfabric:[0-9]+:[0-9]+::core:core:f\\(\\):1<warn> evil \\?\\[2J bytes\n")));
+              "libfabric:[0-9]+:[0-9]+::core:core:f\\(\\):1<warn> evil \\\\x1b\\[2J bytes\n")));
 }
 
 TEST(Log, NoticeIsShownOnce) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "core/loader/descriptor.h"
 
+#include <weft/printable.h>
+
 #include <cinttypes>
 #include <cstdarg>
 #include <cstddef>
@@ -39,50 +41,22 @@ __attribute__((format(printf, 1, 2))) tl::unexpected<Rejection> faulty(const cha
   return with_remedy(std::move(rejection), "%s", kFaultyPlugin);
 }
 
-// How many bytes the UTF-8 character at `text` has; 0 if it is none. Overlong forms pass: nothing
-// here decodes them.
-size_t utf8_length(const char *text, size_t size) {
-  const auto first = static_cast<unsigned char>(text[0]);
-  const size_t length = first < 0x80   ? 1
-                        : first < 0xc2 ? 0
-                        : first < 0xe0 ? 2
-                        : first < 0xf0 ? 3
-                        : first < 0xf5 ? 4
-                                       : 0;
-  if (length > size) return 0;
-  for (size_t i = 1; i < length; ++i)
-    if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 0;
-  return length;
-}
-
-// Copies text that ends within `bound` bytes. Text is for people, YAML and JSON: what those cannot
-// show becomes '?'.
+// Copies text that ends within `bound` bytes. Text is for people, YAML and JSON: it is made
+// printable.
 bool copy_text(const char *from, size_t bound, std::string &to) {
   to.clear();
   if (from == nullptr) return true;
   const size_t length = strnlen(from, bound);
   if (length == bound) return false;
-  to.assign(from, length);
-  for (size_t i = 0; i < to.size();) {
-    const size_t step = utf8_length(&to[i], to.size() - i);
-    if (to[i] == '\n' || to[i] == '\t')
-      to[i] = ' ';
-    else if (step == 0 || static_cast<unsigned char>(to[i]) < 0x20 || to[i] == 0x7f)
-      to[i] = '?';
-    i += step == 0 ? 1 : step;
-  }
+  to = printable({from, length});
   return true;
 }
 
 // An untrusted name, in the form that a rejection may show.
 std::string shown(const char *name) {
-  std::string text;
   if (name == nullptr) return "(null)";
   const size_t length = strnlen(name, kMaxName);
-  text.assign(name, length < 32 ? length : 32);
-  for (char &c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7f) c = '?';
-  return text;
+  return printable({name, length < 32 ? length : 32});
 }
 
 Checked<ParamInfo> check_param(const char *unit, uint32_t i, const weft_param *param) {

@@ -179,12 +179,12 @@ TEST(Descriptor, GivesThePluginsReasonForDeclining) {
   EXPECT_THAT(check_descriptor(nullptr, why).error().cause, HasSubstr("needs Tuesday"));
 }
 
-TEST(Descriptor, ReplacesCharactersThatTextFilesCannotHold) {
+TEST(Descriptor, QuotesCharactersThatTextFilesCannotHold) {
   Sane sane;
   sane.unit.summary = "tab\there\x01 \xff\xc3 \xe2\x82\xac end";
   const auto record = check(sane);
   ASSERT_TRUE(record);
-  EXPECT_EQ(record->units[0].summary, "tab here? ?? \xe2\x82\xac end");
+  EXPECT_EQ(record->units[0].summary, "tab here\\x01 \\xff\\xc3 \xe2\x82\xac end");
 }
 
 struct Spoiled {
@@ -233,7 +233,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "units[0] has struct_size 24"},
         Spoiled{"unit_name", [](Sane &s) { s.unit.name = "A b"; }, "named 'A b'"},
         Spoiled{"unit_empty", [](Sane &s) { s.unit.name = ""; }, "named ''"},
-        Spoiled{"unit_escape", [](Sane &s) { s.unit.name = "a\033[31m"; }, "named 'a?[31m'"},
+        Spoiled{"unit_escape", [](Sane &s) { s.unit.name = "a\033[31m"; }, "named 'a\\x1b[31m'"},
         Spoiled{"ofi_name", [](Sane &s) { s.unit.ofi_name = "x;y"; }, "ofi_name 'x;y'"},
         Spoiled{"long_ofi", [](Sane &s) { s.unit.ofi_name = long_text(); },
                 "ofi_name of unit 'one'"},

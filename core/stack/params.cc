@@ -3,6 +3,7 @@
 
 #include <strings.h>
 #include <weft/nearest.h>
+#include <weft/printable.h>
 
 #include <charconv>
 #include <optional>
@@ -12,10 +13,7 @@ namespace {
 
 std::string quoted(std::string_view text) {
   constexpr size_t kLongest = 80;
-  std::string out = "\"";
-  for (const char c : text.substr(0, kLongest)) {
-    out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  }
+  std::string out = "\"" + printable(text.substr(0, kLongest));
   if (text.size() > kLongest) out += "...";
   return out + "\"";
 }

@@ -229,8 +229,9 @@ Json info_json(const fi_info &info, const std::string &text) {
 }
 
 void print_json(const Json &json) {
-  // Names come from devices and from the environment: bytes that are not UTF-8 are replaced.
-  absl::PrintF("%s\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+  // Names come from devices and from the environment: bytes that are not UTF-8 are replaced,
+  // and the output is ASCII, so that no character controls a terminal.
+  absl::PrintF("%s\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
 }
 
 }  // namespace weft::info

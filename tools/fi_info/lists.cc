@@ -8,6 +8,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 #include <sys/socket.h>
+#include <weft/printable.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -46,7 +47,9 @@ int get_info_failed(int ret, const Options &options) {
 }
 
 void print_summary(const fi_info &info) {
-  const auto or_none = [](const char *text) { return text != nullptr ? text : "(null)"; };
+  const auto or_none = [](const char *text) {
+    return printable(text != nullptr ? text : "(null)");
+  };
   absl::PrintF("provider: %s\n", or_none(info.fabric_attr->prov_name));
   absl::PrintF("    fabric: %s\n", or_none(info.fabric_attr->name));
   absl::PrintF("    domain: %s\n", or_none(info.domain_attr->name));
@@ -114,9 +117,10 @@ int list_environment(const Options &options) {
                       {"value", text_or_null(param.value)}});
       continue;
     }
-    absl::PrintF("# %s: %s\n# %s\n", param.name, param_type_name(param.type), help);
+    absl::PrintF("# %s: %s\n# %s\n", printable(param.name), param_type_name(param.type),
+                 printable(help));
     if (param.value != nullptr) {
-      absl::PrintF("%s=%s\n", param.name, param.value);
+      absl::PrintF("%s=%s\n", printable(param.name), printable(param.value));
     }
     absl::PrintF("\n");
   }
@@ -146,7 +150,7 @@ int list_providers(const Options &options) {
       json.push_back(
           {{"name", fabric.prov_name}, {"version", tools::version_text(fabric.prov_version)}});
     } else {
-      absl::PrintF("%s:\n    version: %s\n", fabric.prov_name,
+      absl::PrintF("%s:\n    version: %s\n", printable(fabric.prov_name),
                    tools::version_text(fabric.prov_version));
     }
   }
@@ -187,7 +191,7 @@ int list_interfaces(Options &options) {
     if (options.json) {
       json.push_back(info_json(*info, info_text));
     } else if (options.verbose || options.info_filter) {
-      absl::PrintF("---\n%s", info_text);
+      absl::PrintF("---\n%s", printable_lines(info_text));
     } else {
       print_summary(*info);
     }

@@ -10,6 +10,7 @@
 
 #include <absl/strings/str_format.h>
 #include <rdma/fi_errno.h>
+#include <weft/printable.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -49,7 +50,8 @@ inline bool verbose_output = false;
 
 template <class... Args>
 void debug(const absl::FormatSpec<Args...> &format, const Args &...args) {
-  if (verbose_output) absl::FPrintF(stderr, "[debug] %s\n", absl::StrFormat(format, args...));
+  if (verbose_output)
+    absl::FPrintF(stderr, "[debug] %s\n", printable(absl::StrFormat(format, args...)));
 }
 
 }  // namespace weft::pingpong

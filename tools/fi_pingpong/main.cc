@@ -3,6 +3,7 @@
 // output and the control connection are those of fi_pingpong(1), so that either side may be the
 // program of another implementation.
 #include <absl/strings/str_format.h>
+#include <weft/printable.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -17,7 +18,7 @@
 namespace {
 
 int complain(int err, const char *text) {
-  absl::FPrintF(stderr, "fi_pingpong: error: %s\n", text);
+  absl::FPrintF(stderr, "fi_pingpong: error: %s\n", weft::printable(text));
   return err > 0 && err < 256 ? err : EXIT_FAILURE;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "tools/stats/counters.h"
 
+#include <weft/printable.h>
+
 #include <map>
 #include <string_view>
 #include <tuple>
@@ -11,18 +13,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A terminal must not get escape sequences from another process.
-std::string plain(std::string text) {
-  for (char &c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return text;
-}
-
 std::string text_member(const Json &object, std::string_view key) {
   const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? plain(found->get<std::string>())
-                                                     : std::string();
+  return found != object.end() && found->is_string()
+             ? printable(found->get_ref<const std::string &>())
+             : std::string();
 }
 
 uint64_t number_member(const Json &object, std::string_view key) {
@@ -50,7 +45,7 @@ std::vector<Counted> counted_of(uint64_t pid, const std::string &program, const 
     if (counters == fabric.end() || !counters->is_array()) continue;
     Counted one;
     one.pid = pid;
-    one.program = plain(program);
+    one.program = printable(program);
     one.fabric = number_member(fabric, "id");
     one.fabric_name = text_member(fabric, "name");
     one.stack = text_member(fabric, "stack");

@@ -51,8 +51,8 @@ TEST(Counted, OfAWrongAnswerAreLeftOutOrCleaned) {
   const auto odd = counted_of(
       1, "a\x1b[2J", AnswerJson::parse(R"([{"id": -1, "counters": [{"name": "\u001b[31m\n"}]}])"));
   ASSERT_THAT(odd, SizeIs(1));
-  EXPECT_EQ(odd[0].program, "a?[2J");
-  EXPECT_EQ(odd[0].name, "?[31m?") << "no escape sequence comes to the terminal";
+  EXPECT_EQ(odd[0].program, "a\\x1b[2J");
+  EXPECT_EQ(odd[0].name, "\\x1b[31m ") << "no escape sequence comes to the terminal";
   EXPECT_EQ(odd[0].fabric, 0u);
   EXPECT_EQ(odd[0].value, 0u);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "tools/stats/live.h"
 
+#include <weft/printable.h>
+
 #include <cstdio>
 #include <filesystem>
 #include <limits>
@@ -52,7 +54,7 @@ Result<Live> look(uint64_t pid) {
     if (counted) {
       live.counted.insert(live.counted.end(), counted->begin(), counted->end());
     } else if (counted.error().code != FI_ENOENT) {  // the process may have just ended
-      std::fprintf(stderr, "weft: %s\n", counted.error().text.c_str());
+      std::fprintf(stderr, "weft: %s\n", printable(counted.error().text).c_str());
     }
   }
   return live;

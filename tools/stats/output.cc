@@ -4,6 +4,7 @@
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <weft/printable.h>
 
 #include <map>
 #include <set>
@@ -43,17 +44,9 @@ std::string word(std::string_view text) {
 
 std::string escaped(std::string_view text, bool quotes) {
   std::string clean;
-  for (const char c : text) {
-    if (c == '\\')
-      clean += "\\\\";
-    else if (c == '\n')
-      clean += "\\n";
-    else if (c == '"' && quotes)
-      clean += "\\\"";
-    else if (static_cast<unsigned char>(c) >= 0x80 || static_cast<unsigned char>(c) < 0x20)
-      clean += '?';  // a program name may have any bytes; the format is UTF-8
-    else
-      clean += c;
+  for (const char c : printable(text)) {  // a program name may have any bytes; the format is UTF-8
+    if (c == '\\' || (c == '"' && quotes)) clean += '\\';
+    clean += c;
   }
   return clean;
 }

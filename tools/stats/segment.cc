@@ -6,6 +6,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <weft/printable.h>
 #include <weft/runtime_dir.h>
 
 #include <algorithm>
@@ -31,7 +32,7 @@ constexpr int kTries = 100;
 
 template <size_t kSize>
 std::string text(const char (&from)[kSize]) {
-  return std::string(from, strnlen(from, kSize));
+  return printable({from, strnlen(from, kSize)});
 }
 
 size_t width(uint32_t type) {
@@ -187,7 +188,7 @@ class Reader {
     for (const Field &field : schema->fields) {
       if (field.kind == kLabel && field.type == kText) {
         const char *at = bytes.data() + field.offset;
-        row.labels.push_back({field.name, std::string(at, strnlen(at, field.count)), false});
+        row.labels.push_back({field.name, printable({at, strnlen(at, field.count)}), false});
       } else if (field.kind == kLabel) {
         row.labels.push_back({field.name, std::to_string(number_at(field, bytes, 0)), true});
       } else if (field.kind == kHistogram) {
@@ -327,7 +328,7 @@ Result<std::vector<Snapshot>> snapshots_of(uint64_t pid) {
     } else if (pid != 0) {
       return tl::unexpected<Error>(snapshot.error());
     } else if (snapshot.error().code != FI_ENOENT) {  // the process may have just ended
-      std::fprintf(stderr, "weft: %s\n", snapshot.error().text.c_str());
+      std::fprintf(stderr, "weft: %s\n", printable(snapshot.error().text).c_str());
     }
   }
   if (pid != 0 && snapshots.empty())

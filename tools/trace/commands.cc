@@ -6,6 +6,7 @@
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <weft/printable.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -151,7 +152,7 @@ Result<std::vector<Snapshot>> record_processes(const TraceOptions &options) {
     for (const Control &control : attached) {
       if (const auto done = control.detach("trace", place); !done && kill(control.pid(), 0) == 0)
         std::fprintf(stderr, "weft trace record: process %d: %s\n", int(control.pid()),
-                     done.error().text.c_str());
+                     printable(done.error().text).c_str());
     }
   };
   const Patience patience;
@@ -184,7 +185,8 @@ Result<std::vector<Snapshot>> record_processes(const TraceOptions &options) {
   }
   detach_all();
   if (processes.empty()) return tl::unexpected<Error>(failed.error());
-  if (!failed) std::fprintf(stderr, "weft trace record: %s\n", failed.error().text.c_str());
+  if (!failed)
+    std::fprintf(stderr, "weft trace record: %s\n", printable(failed.error().text).c_str());
   return processes;
 }
 
@@ -215,7 +217,7 @@ Result<std::vector<Snapshot>> record_command(const TraceOptions &options, int &s
     if (auto snapshot = trace::read_process(path))
       processes.push_back(std::move(*snapshot));
     else
-      std::fprintf(stderr, "weft trace record: %s\n", snapshot.error().text.c_str());
+      std::fprintf(stderr, "weft trace record: %s\n", printable(snapshot.error().text).c_str());
   }
   if (processes.empty())
     return fail(FI_ENODATA,
@@ -333,12 +335,12 @@ Result<int> remove(const TraceOptions &options) {
     if (!header && !options.all) continue;
     if (unlink(path.c_str()) != 0) {
       if (errno == ENOENT) continue;  // its process has just ended
-      std::fprintf(stderr, "weft trace rm: %s: %s\n", path.c_str(), strerror(errno));
+      std::fprintf(stderr, "weft trace rm: %s: %s\n", printable(path).c_str(), strerror(errno));
       status = kExitNo;
       continue;
     }
     removed.push_back(path);
-    if (!options.json) std::printf("removed %s\n", path.c_str());
+    if (!options.json) std::printf("removed %s\n", printable(path).c_str());
   }
   if (options.json) print_json(removed);
   if (removed.empty() && status == kExitOk && !options.json) std::printf("nothing to remove\n");

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Saved traces (trace.proto): written and read.
+#include <weft/printable.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -25,10 +27,10 @@ ObjectInfo parse_object(const saved::Object &o) {
   object.closed_at = o.closed_ticks();
   object.place = o.place();
   object.cq_format = o.cq_format();
-  object.element = o.element();
-  object.stack = o.stack();
-  object.address = o.address();
-  object.peer = o.peer();
+  object.element = printable(o.element());
+  object.stack = printable(o.stack());
+  object.address = printable(o.address());
+  object.peer = printable(o.peer());
   object.tx_cq = o.tx_cq();
   object.rx_cq = o.rx_cq();
   object.eq = o.eq();
@@ -85,10 +87,10 @@ Result<std::vector<Snapshot>> parse_saved(std::string_view bytes) {
   for (const saved::Process &p : trace.processes()) {
     Snapshot &process = processes.emplace_back();
     process.pid = p.pid();
-    process.host = p.host();
-    process.boot_id = p.boot_id();
-    process.program = p.program();
-    process.arguments = p.arguments();
+    process.host = printable(p.host());
+    process.boot_id = printable(p.boot_id());
+    process.program = printable(p.program());
+    process.arguments = printable(p.arguments());
     process.alive = p.alive();
     process.ended = p.ended();
     process.lost_records = p.lost_records();
@@ -105,13 +107,13 @@ Result<std::vector<Snapshot>> parse_saved(std::string_view bytes) {
                      std::max<uint64_t>(p.clock().span_ns(), 1)};
     for (const saved::Object &o : p.objects()) process.objects.push_back(parse_object(o));
     for (const saved::Address &a : p.addresses())
-      process.addresses.push_back({a.av(), a.peer(), a.address()});
+      process.addresses.push_back({a.av(), a.peer(), printable(a.address())});
     for (const saved::Thread &t : p.threads()) {
       if (t.records().size() % sizeof(Record) != 0)
         return fail(FI_EINVAL, "a damaged trace: the records of thread %u are cut off", t.tid());
       ThreadInfo &thread = process.threads.emplace_back();
       thread.tid = t.tid();
-      thread.name = t.name();
+      thread.name = printable(t.name());
       thread.ended = t.ended();
       thread.written = t.written();
       thread.torn = t.torn();

@@ -3,6 +3,7 @@
 
 #include <rdma/fabric.h>
 #include <signal.h>
+#include <weft/printable.h>
 #include <weft/runtime_dir.h>
 
 #include <algorithm>
@@ -19,27 +20,9 @@
 namespace weft::trace {
 namespace {
 
-// Replaces bytes that are not UTF-8 by '?', because protobuf and JSON refuse them. A name that was
-// cut may end in such bytes.
-std::string readable(std::string text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto lead = uint8_t(text[i]);
-    const size_t length = lead < 0x80                   ? 1
-                          : lead >= 0xc2 && lead < 0xe0 ? 2
-                          : lead >= 0xe0 && lead < 0xf0 ? 3
-                          : lead >= 0xf0 && lead < 0xf5 ? 4
-                                                        : 0;
-    bool whole = length != 0 && i + length <= text.size();
-    for (size_t k = 1; whole && k < length; ++k) whole = (uint8_t(text[i + k]) & 0xc0) == 0x80;
-    if (!whole) text[i] = '?';
-    i += whole ? length : 1;
-  }
-  return text;
-}
-
 template <size_t kSize>
 std::string text_of(const char (&place)[kSize]) {
-  return readable(std::string(place, strnlen(place, kSize)));
+  return printable({place, strnlen(place, kSize)});
 }
 
 // A value of a file that a process may be writing to.

@@ -60,6 +60,34 @@ TEST(TraceFiles, OneThatAProcessStillMakesIsNotThereYet) {
   EXPECT_THAT(*files, testing::UnorderedElementsAre(torn, left, strange));
 }
 
+// A saved trace may be anybody's.
+TEST(TraceFiles, NoTextOfOneControlsTheTerminal) {
+  const std::string bad = "\x1b]0;title\x07\xc2\x9b\x7f\nline";
+  Snapshot process;
+  process.pid = 7;
+  process.host = process.program = process.arguments = process.boot_id = bad;
+  process.addresses.push_back({1, 2, bad});
+  ObjectInfo &object = process.objects.emplace_back();
+  object.id = 1;
+  object.fclass = FI_CLASS_EP;
+  object.element = object.stack = object.address = object.peer = bad;
+  ThreadInfo &thread = process.threads.emplace_back();
+  thread.name = bad;
+  thread.written = 1;
+  thread.records.push_back({.begin = 1, .object = 1, .peer = kNoPeer, .op = uint16_t(Op::send)});
+  const auto read = parse_saved(to_saved({process}));
+  ASSERT_TRUE(read);
+  const Timeline timeline = build_timeline(*read);
+  std::string shown = to_text(make_report(timeline, {}));
+  for (const Form form : {Form::chrome, Form::csv}) {
+    std::ostringstream out;
+    write_trace(timeline, form, out);
+    shown += out.str();
+  }
+  EXPECT_THAT(shown, HasSubstr("\\x1b]0;title\\x07\\xc2\\x9b\\x7f line"));
+  EXPECT_EQ(shown.find_first_of("\x1b\x07\x7f\r\x9b"), std::string::npos);
+}
+
 // ---- limits ----
 
 // A file may say that all endpoints have one address, and that all of them sent to it.

@@ -4,6 +4,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
+#include <weft/printable.h>
 
 #include <cstdio>
 #include <exception>
@@ -98,14 +99,15 @@ int run_command_line(CLI::App &app, const Action &action, int argc, char **argv,
         stray && (!app.remaining(true).empty() || !words_of(*command, false).empty());
     const std::string text =
         explained ? misfit(app) : absl::StrCat(full_name(command), ": ", error.what(), "\n");
-    absl::FPrintF(stderr, "%s`%s --help` lists what there is\n", text, full_name(command));
+    absl::FPrintF(stderr, "%s`%s --help` lists what there is\n", printable_lines(text),
+                  full_name(command));
     return kExitUsage;
   }
   const std::string name = full_name(typed(app));
   const auto run_action = [&] {
     const Result<int> status = action();
     if (status) return finish_output(name.c_str(), *status);
-    absl::FPrintF(stderr, "%s: %s\n", name, status.error().text);
+    absl::FPrintF(stderr, "%s: %s\n", name, printable_lines(status.error().text));
     return kExitUsage;
   };
   return around != nullptr ? around(name, run_action) : run_action();

@@ -2,6 +2,7 @@
 // weft config: prints the merged configuration with its origins, and checks the files.
 #include <fcntl.h>
 #include <unistd.h>
+#include <weft/printable.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -59,7 +60,7 @@ Result<int> show(const ConfigOptions &options) {
     const Json files = config.value("files", Json::array());
     std::printf("Files, from the weakest to the strongest:%s\n", files.empty() ? " none" : "");
     for (const Json &file : files)
-      std::printf("  %s%s\n", text_of(file, "path").c_str(),
+      std::printf("  %s%s\n", printable(text_of(file, "path")).c_str(),
                   flag_of(file, "used") ? "" : "  (left out: has errors)");
     std::printf("\n");
   }
@@ -202,8 +203,8 @@ Result<int> lint(const ConfigOptions &options) {
     const Emphasis emphasis = severity == "error"  ? Emphasis::kBad
                               : severity == "note" ? Emphasis::kNone
                                                    : Emphasis::kDoubtful;
-    std::printf("%s: %s: %s\n", text_of(one, "where").c_str(),
-                emphasized(severity, emphasis).c_str(), text_of(one, "text").c_str());
+    std::printf("%s: %s: %s\n", printable(text_of(one, "where")).c_str(),
+                emphasized(severity, emphasis).c_str(), printable(text_of(one, "text")).c_str());
   }
   if (checked.empty() && diagnostics.empty())
     std::printf("no configuration file: weft uses what it finds, by rank\n");

@@ -13,6 +13,7 @@
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include <weft/printable.h>
 #include <weft/runtime_dir.h>
 
 #include <algorithm>
@@ -105,8 +106,8 @@ Result<Json> Control::ask(const Json &request) const {
   Json answer = Json::parse(text, nullptr, false);
   const auto ok = answer.is_object() ? answer.find("ok") : answer.end();
   if (!answer.is_object() || ok == answer.end() || !ok->is_boolean())
-    return fail(FI_EPROTO, "process %d answered \"%.80s\", which is no answer of weft", int(pid_),
-                text.c_str());
+    return fail(FI_EPROTO, "process %d answered \"%s\", which is no answer of weft", int(pid_),
+                printable(text.substr(0, 80)).c_str());
   if (*ok) return answer;
   const auto error = answer.find("error");
   return fail(FI_EOTHER, "process %d: %s", int(pid_),

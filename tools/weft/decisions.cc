@@ -3,6 +3,7 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <weft/printable.h>
 
 #include <algorithm>
 
@@ -80,7 +81,7 @@ void print_candidate(const Candidate &candidate) {
   const Emphasis emphasis = candidate.chosen() ? Emphasis::kGood
                             : last.accepted    ? Emphasis::kStrong
                                                : Emphasis::kBad;
-  absl::PrintF("%s: %s\n", candidate.name, emphasized(candidate.verdict(), emphasis));
+  absl::PrintF("%s: %s\n", printable(candidate.name), emphasized(candidate.verdict(), emphasis));
   constexpr size_t kWidth = 8;
   print_field(
       "stage",

@@ -2,6 +2,7 @@
 // weft explain: a stack from the application to the wire, and what each unit found on this machine.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <weft/printable.h>
 
 #include <memory>
 
@@ -77,7 +78,7 @@ Result<int> run(const ExplainOptions &options) {
   Result<Json> answer = library.explain(options.stack);
   if (!answer) {
     if (options.json) print_json({{"stack", options.stack}, {"error", answer.error().text}});
-    absl::FPrintF(stderr, "weft explain: %s\n", answer.error().text);
+    absl::FPrintF(stderr, "weft explain: %s\n", printable_lines(answer.error().text));
     if (!options.stack.empty())
       absl::FPrintF(stderr, "`weft why '%s'` tells more\n", options.stack);
     return kExitNo;

@@ -4,6 +4,7 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <weft/printable.h>
 
 #include <filesystem>
 #include <memory>
@@ -40,8 +41,9 @@ Result<int> refresh_plugins(const PluginOptions &options) {
                        {}, kProbeLimit));
     good = good && child.status == 0;
     list.push_back({{"folder", folder}, {"written", child.status == 0}, {"troubles", child.err}});
-    std::fputs(child.err.c_str(), stderr);
-    if (!options.json && child.status == 0) absl::PrintF("wrote %s/plugins.idx\n", folder);
+    std::fputs(printable_lines(child.err).c_str(), stderr);
+    if (!options.json && child.status == 0)
+      absl::PrintF("wrote %s/plugins.idx\n", printable(folder));
   }
   if (options.json) print_json(list);
   return good ? kExitOk : kExitNo;

@@ -4,6 +4,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
+#include <weft/printable.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -129,7 +130,7 @@ Result<Json> probe(const Library &library, const std::string &file, const std::s
     return fail(
         FI_EINVAL, "%s",
         child.err.empty() ? "weft-probe gave no answer: reinstall weft" : child.err.c_str());
-  if (!child.err.empty()) std::fputs(child.err.c_str(), stderr);
+  if (!child.err.empty()) std::fputs(printable_lines(child.err).c_str(), stderr);
   return record;
 }
 

@@ -4,6 +4,7 @@
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
+#include <weft/printable.h>
 
 #include <filesystem>
 #include <set>
@@ -146,10 +147,10 @@ void print_troubles(const Json &answer) {
     if (!text_of(plugin, "reason").empty()) told.insert(text_of(plugin, "library"));
   for (const Json &trouble : array_of(answer, "troubles")) {
     if (told.contains(text_of(trouble, "rule"))) continue;
-    absl::FPrintF(stderr, "weft plugin list: %s: %s: %s\n", text_of(trouble, "rule"),
-                  text_of(trouble, "stage"), text_of(trouble, "reason"));
+    absl::FPrintF(stderr, "weft plugin list: %s: %s: %s\n", printable(text_of(trouble, "rule")),
+                  printable(text_of(trouble, "stage")), printable(text_of(trouble, "reason")));
     if (const std::string remedy = text_of(trouble, "remedy"); !remedy.empty())
-      absl::FPrintF(stderr, "    remedy: %s\n", remedy);
+      absl::FPrintF(stderr, "    remedy: %s\n", printable(remedy));
   }
 }
 
@@ -177,7 +178,8 @@ Result<int> list_plugins(const PluginOptions &options) {
   if (plugins.empty()) {
     absl::PrintF("no plugins; these folders were searched:\n");
     for (const Json &folder : array_of(answer, "folders"))
-      absl::PrintF("  %s (%s)\n", text_of(folder, "path"), text_of(folder, "origin"));
+      absl::PrintF("  %s (%s)\n", printable(text_of(folder, "path")),
+                   printable(text_of(folder, "origin")));
   } else if (options.verbose) {
     print_plugins(plugins);
   } else {

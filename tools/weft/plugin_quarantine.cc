@@ -2,6 +2,7 @@
 // weft plugin quarantine: the plugins that failed a probe badly, and how to get one out again.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <weft/printable.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -67,7 +68,7 @@ Result<int> clear(const Library &library, const std::string &wanted, bool json) 
     if (json)
       print_json({{"cleared", file}});
     else
-      absl::PrintF("%s is tried again when it is next needed\n", file);
+      absl::PrintF("%s is tried again when it is next needed\n", printable(file));
     return kExitOk;
   }
   const std::string close = nearest_word(file, known);

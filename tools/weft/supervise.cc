@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <weft/printable.h>
 
 #include <algorithm>
 #include <array>
@@ -163,9 +164,11 @@ Ending wait_for(pid_t child, int fd) {
 void print_errors(int fd) {
   if (fd < 0) return;
   std::array<char, 4096> buffer;
+  std::string all;
   lseek(fd, 0, SEEK_SET);
   for (ssize_t got; (got = read(fd, buffer.data(), buffer.size())) > 0;)
-    std::fwrite(buffer.data(), 1, static_cast<size_t>(got), stderr);
+    all.append(buffer.data(), static_cast<size_t>(got));
+  std::fputs(printable_lines(all).c_str(), stderr);
 }
 
 // Whose fault the end of a child was; false: nobody's that is known.
@@ -215,8 +218,8 @@ int supervised(const std::string &command, const std::function<int()> &run) {
     }
     if (blamed) culprits.push_back(culprit);
     for (const Culprit &one : culprits)
-      absl::FPrintF(stderr, "%s: %s (%s) is left out: %s: %s\n", command, one.unit, one.library,
-                    one.reason, kRemedy);
+      absl::FPrintF(stderr, "%s: %s (%s) is left out: %s: %s\n", command, printable(one.unit),
+                    printable(one.library), printable(one.reason), kRemedy);
     if (ending.hung || !WIFEXITED(ending.status)) {
       if (!blamed && WTERMSIG(ending.status) == SIGPIPE) raise(SIGPIPE);  // nobody reads any more
       if (!blamed)

@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include <weft/nearest.h>
+#include <weft/printable.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -39,14 +40,6 @@ std::string padded(std::string_view text, size_t width) {
   return cell;
 }
 
-// The text without control characters, which must not reach a terminal.
-std::string harmless(std::string_view text) {
-  std::string out(text);
-  for (char &c : out)
-    if (absl::ascii_iscntrl(c)) c = ' ';
-  return out;
-}
-
 // Width of a last column that begins at `column`, at least 24; 0: no limit.
 size_t room(size_t column) {
   constexpr size_t kLeast = 24;
@@ -58,12 +51,12 @@ size_t room(size_t column) {
 }  // namespace
 
 std::string emphasized(std::string_view text, Emphasis emphasis) {
-  if (!colours() || emphasis == Emphasis::kNone) return std::string(text);
+  if (!colours() || emphasis == Emphasis::kNone) return printable(text);
   const char *code = emphasis == Emphasis::kStrong     ? "\033[1m"
                      : emphasis == Emphasis::kGood     ? "\033[32m"
                      : emphasis == Emphasis::kDoubtful ? "\033[33m"
                                                        : "\033[31m";
-  return absl::StrCat(code, std::string(text), "\033[0m");
+  return absl::StrCat(code, printable(text), "\033[0m");
 }
 
 size_t terminal_width() {
@@ -96,7 +89,7 @@ std::vector<std::string> wrapped(std::string_view text, size_t width) {
 void print_field(std::string_view label, std::string_view text, size_t label_width, size_t indent) {
   const std::string blank(indent + label_width + 2, ' ');
   bool first = true;
-  for (const std::string &line : wrapped(harmless(text), room(blank.size()))) {
+  for (const std::string &line : wrapped(printable(text), room(blank.size()))) {
     const std::string start =
         first ? absl::StrCat(std::string(indent, ' '), padded(label, label_width), "  ") : blank;
     absl::PrintF("%s%s\n", start, line);
@@ -106,12 +99,12 @@ void print_field(std::string_view label, std::string_view text, size_t label_wid
 
 void Table::add(std::vector<std::string> cells, Emphasis emphasis) {
   cells.resize(heads_.size());
-  for (std::string &cell : cells) cell = harmless(cell);
+  for (std::string &cell : cells) cell = printable(cell);
   rows_.push_back({std::move(cells), emphasis, {}});
 }
 
 void Table::note(std::string text) {
-  if (!rows_.empty()) rows_.back().notes.push_back(harmless(text));
+  if (!rows_.empty()) rows_.back().notes.push_back(printable(text));
 }
 
 void Table::print(size_t indent) const {
@@ -145,7 +138,7 @@ void Table::print(size_t indent) const {
 }
 
 void print_json(const Json &json) {
-  absl::PrintF("%s\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+  absl::PrintF("%s\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
 }
 
 std::string text_of(const Json &object, std::string_view key) {

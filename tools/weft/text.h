@@ -8,7 +8,8 @@
 //     print_json({{"unit", "tcp"}});
 //
 // On a terminal the last column is wrapped and some words are emphasized. Elsewhere every row is
-// one line without escape sequences, so that grep and awk work.
+// one line without escape sequences, so that grep and awk work. What is shown may come from a file
+// or another process: all of it is made printable (weft/printable.h).
 #ifndef WEFT_TOOLS_WEFT_TEXT_H
 #define WEFT_TOOLS_WEFT_TEXT_H
 
@@ -23,7 +24,8 @@ using Json = nlohmann::ordered_json;
 
 enum class Emphasis { kNone, kStrong, kGood, kDoubtful, kBad };
 
-// The text with escape sequences if stdout is a terminal that has them and NO_COLOR is not set.
+// The printable text, with escape sequences if stdout is a terminal that has them and NO_COLOR is
+// not set.
 std::string emphasized(std::string_view text, Emphasis emphasis);
 
 // Columns of stdout; 0: no terminal, do not wrap.
@@ -55,7 +57,8 @@ class Table {
   std::vector<Row> rows_;
 };
 
-// Bytes that are not UTF-8 (names of devices, the environment) are replaced, never an error.
+// Bytes that are not UTF-8 (names of devices, the environment) are replaced, never an error. The
+// output is ASCII, so that no character of it controls a terminal.
 void print_json(const Json &json);
 
 // Members of JSON that another program wrote. The result is empty or false where the member is

@@ -49,9 +49,17 @@ TEST(TableTest, AlignsAndKeepsControlCharactersOut) {
   table.print();
   EXPECT_EQ(testing::internal::GetCapturedStdout(),
             "NAME         TEXT\n"
-            "tcp          a [2Jb\n"
+            "tcp          a\\x1b[2Jb\n"
             "a-long-name\n"
             "    remedy: none\n");
+}
+
+TEST(Json, OutputHasNoCharacterThatControlsATerminal) {
+  testing::internal::CaptureStdout();
+  print_json({{"program", "\033\x7f\u009b µ"}});
+  EXPECT_EQ(testing::internal::GetCapturedStdout(),
+            "{\n  \"program\": \"\\u001b\\u007f\\u009b \\u00b5\"\n}\n");
+  EXPECT_EQ(emphasized("\033[2J", Emphasis::kBad), "\\x1b[2J");  // stdout is no terminal here
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <weft/printable.h>
 
 #include <algorithm>
 #include <chrono>
@@ -174,7 +175,7 @@ void print_getinfo(const Json &call, size_t number) {
   const std::string result = good ? absl::StrCat(number_of(call, "answer_count"),
                                                  answers.size() == 1 ? " answer" : " answers")
                                   : text_of(call, "error");
-  absl::PrintF("  %s: %s\n", head,
+  absl::PrintF("  %s: %s\n", printable(head),
                emphasized(result, good ? Emphasis::kGood : Emphasis::kBad).c_str());
   std::vector<std::string> hints;
   const Json set = call.value("hints", Json::object());
@@ -223,7 +224,8 @@ void print_process(const Json &process, const std::string &ours) {
   if (opened != nullptr)
     absl::PrintF("  opened at last: %s on %s: application > %s > wire\n",
                  emphasized(text_of(*opened, "provider"), Emphasis::kGood),
-                 text_of(*opened, "fabric"), stack_text(array_of(*opened, "stack")));
+                 printable(text_of(*opened, "fabric")),
+                 printable(stack_text(array_of(*opened, "stack"))));
   else if (number > 0)
     absl::PrintF("  opened nothing\n");
 }
@@ -279,7 +281,7 @@ Result<int> why_command(const std::vector<std::string> &command, bool json) {
     return status;
   }
   print_processes(processes, library.path());
-  if (!note.empty()) absl::FPrintF(stderr, "weft why: %s\n", note);
+  if (!note.empty()) absl::FPrintF(stderr, "weft why: %s\n", printable(note));
   return status;
 }
 
