@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <weft/sdk/cq.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <functional>
@@ -62,6 +63,7 @@ class Core {
     virtual sdk::Receiver &receiver() = 0;
     virtual uint32_t index_of(const sdk::Address &address) = 0;
     virtual void warn(const char *text) = 0;
+    virtual void warn_of_peer(const char *text) = 0;
 
    protected:
     ~Upper() = default;
@@ -463,6 +465,24 @@ TEST_F(LayerEndpoint, EndedOperationsAreReported) {
   ASSERT_EQ(fi_cq_readerr(cq_->c(), &error, 0), 1);
   EXPECT_EQ(error.err, FI_ECONNRESET);
   EXPECT_EQ(error.tag, 9u);
+}
+
+TEST_F(LayerEndpoint, WhatPeersCauseIsNoFloodOfLogLines) {
+  enable();
+  for (int i = 0; i < 100; ++i) {
+    core().upper().warn("no connection to a peer");
+    core().upper().warn_of_peer("a connection is refused");
+  }
+  const auto lines = domain.test.instance.log();
+  const auto lines_with = [&](const char *text) {
+    return std::count_if(lines.begin(), lines.end(), [&](const std::string &line) {
+      return line.find(text) != std::string::npos;
+    });
+  };
+  EXPECT_EQ(lines_with("no connection to a peer"), 100);
+  EXPECT_GE(lines_with("a connection is refused"), 8);
+  EXPECT_LT(lines_with("a connection is refused"), 100);
+  EXPECT_GE(lines_with("of further such lines"), 1);
 }
 
 TEST_F(LayerEndpoint, TheCoreIsToldOfInsertedAndRemovedPeers) {

@@ -2,6 +2,7 @@
 #include "weft/sdk/log.h"
 
 #include <gtest/gtest.h>
+#include <weft/sdk/sparse_log.h>
 
 #include <cerrno>
 #include <string>
@@ -47,6 +48,47 @@ TEST(Log, FormatsOnlyEnabledMessages) {
 TEST(Log, LongLinesAreCut) {
   WEFT_WARN(&kInstance, FI_LOG_CORE, "%s", std::string(5000, 'x').c_str());
   EXPECT_EQ(last.size(), std::string("toy:0:0:TestBody: ").size() + 1023);
+}
+
+TEST(Log, OfAFloodOfLinesAFewAreShownAndTheOthersCounted) {
+  constexpr uint64_t kStart = 1'000'000'000'000, kPause = SparseLine::kEveryNs;
+  SparseLine place;
+  std::string note;
+  const auto shown = [&](uint64_t now, int times) {
+    int passed = 0;
+    for (int i = 0; i < times; ++i) {
+      std::string one;
+      if (!place.passes(now, one)) continue;
+      ++passed;
+      note = one;
+    }
+    return passed;
+  };
+  EXPECT_EQ(shown(kStart, 7), 7);
+  EXPECT_EQ(note, "") << "the first ones in full, and nothing else";
+  EXPECT_EQ(shown(kStart, 1), 1);
+  EXPECT_EQ(note, " (of further such lines one in 2 s is shown)");
+  EXPECT_EQ(shown(kStart + kPause - 1, 1000), 0);
+  EXPECT_EQ(shown(kStart + kPause, 10), 1);
+  EXPECT_EQ(note,
+            " (1000 more such lines were left out) (of further such lines one in 2 s is shown)");
+  EXPECT_EQ(shown(kStart + 2 * kPause, 1), 1);
+  EXPECT_EQ(shown(kStart + 1000 * kPause, 20), 8) << "after a quiet time as at first";
+}
+
+TEST(Log, APlaceInTheCodeIsSparse) {
+  lines = 0;
+  int evaluated = 0;
+  for (int i = 0; i < 100; ++i) {
+    WEFT_WARN_SPARSE(&kInstance, FI_LOG_CQ, "%d of a flood", ++evaluated);
+    WEFT_INFO_SPARSE(&kInstance, FI_LOG_CQ, "%d, which nobody reads", ++evaluated);
+  }
+  EXPECT_LT(lines, 100);
+  EXPECT_GE(lines, 8);
+  EXPECT_EQ(evaluated, lines);
+  EXPECT_NE(last.find(" of a flood (of further such lines"), std::string::npos) << last;
+  WEFT_WARN_SPARSE(&kInstance, FI_LOG_CQ, "another place");
+  EXPECT_TRUE(last.ends_with(": another place")) << last;
 }
 
 }  // namespace

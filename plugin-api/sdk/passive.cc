@@ -5,6 +5,7 @@
 #include <weft/sdk/passive.h>
 #include <weft/sdk/sock_addr.h>
 #include <weft/sdk/socket_types.h>
+#include <weft/sdk/sparse_log.h>
 
 #include <utility>
 
@@ -148,8 +149,8 @@ bool PassiveCore::report(std::unique_ptr<ConnectRequest> request, std::string_vi
   InfoList list(instance()->core);
   const auto info = request_info(list, *request);
   if (!info) {
-    WEFT_WARN(instance(), FI_LOG_EP_CTRL, "a connection request is dropped: %s",
-              info.error().text.c_str());
+    WEFT_WARN_SPARSE(instance(), FI_LOG_EP_CTRL, "a connection request is dropped: %s",
+                     info.error().text.c_str());
     return false;
   }
   (*info)->handle = request->base();

@@ -2,6 +2,7 @@
 // What happens where the NIC has no place for messages or receives.
 #include <rdma/fi_errno.h>
 #include <weft/sdk/log.h>
+#include <weft/sdk/sparse_log.h>
 
 #include <algorithm>
 #include <functional>
@@ -175,10 +176,10 @@ void Inbox::on_deadline() {
 
 void Inbox::enable_without_the_lost() {
   // Whoever has not told yet is gone, or so slow that its messages may change their order.
-  WEFT_WARN(instance_, FI_LOG_EP_DATA,
-            "flow control: of %u dropped messages only %u were told of in %d s; the others' "
-            "senders are taken to be gone",
-            portal_->status().drops, told_, int(kPatienceNs / 1'000'000'000));
+  WEFT_WARN_SPARSE(instance_, FI_LOG_EP_DATA,
+                   "flow control: of %u dropped messages only %u were told of in %d s; the others' "
+                   "senders are taken to be gone",
+                   portal_->status().drops, told_, int(kPatienceNs / 1'000'000'000));
   counters_.senders_given_up.add();
   flow_ = Flow::kEnabling;
   portal_->set_state(offloads_ ? PortalState::kEnabled : PortalState::kSoftwareManaged,
@@ -230,8 +231,8 @@ void Inbox::on_state(const Event &event) {
     counters_.software_matching.add();
     offloads_ = false;
   } else {
-    WEFT_WARN(instance_, FI_LOG_EP_DATA, "flow control: the NIC drops messages, because %s",
-              text_of(event.reason));
+    WEFT_WARN_SPARSE(instance_, FI_LOG_EP_DATA, "flow control: the NIC drops messages, because %s",
+                     text_of(event.reason));
     counters_.flow_controls.add();
     flow_ = Flow::kDropping;
     be_patient();

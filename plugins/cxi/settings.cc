@@ -2,6 +2,7 @@
 #include "plugins/cxi/settings.h"
 
 #include <weft/sdk/log.h>
+#include <weft/sdk/sparse_log.h>
 
 #include <algorithm>
 #include <charconv>
@@ -76,7 +77,7 @@ Result<Settings> CxiProvider::settings_of(const weft_instance *instance) {
   s.soft.hosts.port = uint16_t(params.integer("soft_port"));
   s.soft.hosts.timeout_ms = unsigned(params.integer("soft_timeout_ms"));
   s.soft.hosts.say = [instance](const std::string &text) {
-    WEFT_WARN(instance, FI_LOG_EP_CTRL, "a NIC of another host: %s", text.c_str());
+    WEFT_WARN_SPARSE(instance, FI_LOG_EP_CTRL, "a NIC of another host: %s", text.c_str());
   };
   s.tx_size = size_t(params.integer("default_tx_size"));
   s.rx_size = size_t(params.integer("default_rx_size"));

@@ -7,6 +7,7 @@
 #include <sys/random.h>
 #include <weft/sdk/interfaces.h>
 #include <weft/sdk/log.h>
+#include <weft/sdk/sparse_log.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -553,10 +554,11 @@ void Lower::read_failure() {
   // Nobody cancels these receives but a queue pair that has failed.
   if (entry.err == FI_ECANCELED) failed_ = true;
   if (entry.err == FI_ETRUNC)
-    WEFT_WARN(domain_.instance(), FI_LOG_EP_DATA,
-              "a datagram longer than %zu bytes was dropped: larger than any that peers were told "
-              "to send",
-              room_);
+    WEFT_WARN_SPARSE(
+        domain_.instance(), FI_LOG_EP_DATA,
+        "a datagram longer than %zu bytes was dropped: larger than any that peers were told "
+        "to send",
+        room_);
   release(*buffer);
 }
 

@@ -5,6 +5,7 @@
 #include <rdma/fi_eq.h>
 #include <rdma/fi_rma.h>
 #include <weft/sdk/log.h>
+#include <weft/sdk/sparse_log.h>
 
 #include <algorithm>
 #include <cstring>
@@ -440,10 +441,11 @@ void Lower::read_failure() {
     if (buffer == nullptr) return;
     if (buffer->link == nullptr) --posted_;
     if (entry.err == FI_ETRUNC)
-      WEFT_WARN(domain_.instance(), FI_LOG_EP_DATA,
-                "a packet longer than %zu bytes was dropped: the peer's FI_OFI_RXM_BUFFER_SIZE is "
-                "not ours",
-                packet_size());
+      WEFT_WARN_SPARSE(
+          domain_.instance(), FI_LOG_EP_DATA,
+          "a packet longer than %zu bytes was dropped: the peer's FI_OFI_RXM_BUFFER_SIZE is "
+          "not ours",
+          packet_size());
     if (buffer->link == nullptr || entry.err == FI_ETRUNC) release(*buffer);
     return;
   }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/peer/crowd.h>
+#include <weft/sdk/sparse_log.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -184,8 +185,8 @@ void Acceptor::Stranger::on_event(uint32_t) {
         useful_at_ = sdk::now_ns();
         break;
       case Progress::kRefused:
-        WEFT_INFO(acceptor_.instance_, FI_LOG_EP_CTRL, "a connection is refused: %s",
-                  KeyExchange::text(*exchange_->rejected()));
+        WEFT_INFO_SPARSE(acceptor_.instance_, FI_LOG_EP_CTRL, "a connection is refused: %s",
+                         KeyExchange::text(*exchange_->rejected()));
         say_no();
         return acceptor_.dismiss(*this, acceptor_.counters_.refused_key);
       case Progress::kFailed:
@@ -200,7 +201,8 @@ void Acceptor::Stranger::on_event(uint32_t) {
     if (n <= 0) return acceptor_.dismiss(*this, acceptor_.counters_.refused_version);
     reader_.on_read(size_t(n));
     if (auto refusal = reader_.rejected()) {
-      WEFT_INFO(acceptor_.instance_, FI_LOG_EP_CTRL, "a connection is refused: %s", text(*refusal));
+      WEFT_INFO_SPARSE(acceptor_.instance_, FI_LOG_EP_CTRL, "a connection is refused: %s",
+                       text(*refusal));
       return acceptor_.dismiss(*this, acceptor_.counters_.refused_version);
     }
     if (!reader_.done()) continue;

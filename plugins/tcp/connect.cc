@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <weft/sdk/log.h>
+#include <weft/sdk/sparse_log.h>
 #include <weft/sdk/traffic_class.h>
 
 #include <algorithm>
@@ -214,15 +215,16 @@ void Endpoint::rejected(Reject reject) {
   domain_.fabric().counters().frames_rejected.add();
   // Where the endpoint itself refused a frame, refuse() has logged why.
   if (reject != Reject::kRefused)
-    WEFT_WARN(instance(), FI_LOG_EP_DATA, "stream from %s: %s; the connection is closed",
-              peer_name().c_str(), text(reject));
+    WEFT_WARN_SPARSE(instance(), FI_LOG_EP_DATA, "stream from %s: %s; the connection is closed",
+                     peer_name().c_str(), text(reject));
   disconnect(FI_EPROTO, true);
 }
 
 void Endpoint::failed(int error, const char *doing) {
   // A peer that closes with unread bytes resets the connection. That needs no warning.
   if (error != FI_ECONNRESET)
-    WEFT_WARN(instance(), FI_LOG_EP_DATA, "%s %s: %s", doing, peer_name().c_str(), strerror(error));
+    WEFT_WARN_SPARSE(instance(), FI_LOG_EP_DATA, "%s %s: %s", doing, peer_name().c_str(),
+                     strerror(error));
   disconnect(error, true);
 }
 

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <weft/sdk/log.h>
+#include <weft/sdk/sparse_log.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -84,7 +85,8 @@ void PeerStream::ended() {
 void PeerStream::failed(int error, const char *doing) {
   // A peer that closes with unread bytes resets the connection. That needs no warning.
   if (error != FI_ECONNRESET)
-    WEFT_WARN(instance(), FI_LOG_EP_DATA, "%s %s: %s", doing, peer_name().c_str(), strerror(error));
+    WEFT_WARN_SPARSE(instance(), FI_LOG_EP_DATA, "%s %s: %s", doing, peer_name().c_str(),
+                     strerror(error));
   end(error);
 }
 
@@ -92,8 +94,8 @@ void PeerStream::rejected(Reject reject) {
   ep_.counters().frames_rejected.add();
   // Where the endpoint itself refused a frame, refuse() has logged why.
   if (reject != Reject::kRefused)
-    WEFT_WARN(instance(), FI_LOG_EP_DATA, "stream from %s: %s; the connection is closed",
-              peer_name().c_str(), text(reject));
+    WEFT_WARN_SPARSE(instance(), FI_LOG_EP_DATA, "stream from %s: %s; the connection is closed",
+                     peer_name().c_str(), text(reject));
   end(FI_EPROTO);
 }
 

@@ -7,6 +7,9 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "plugins/tcp/test_node.h"
 #include "plugins/tcp/test_stranger.h"
@@ -294,6 +297,30 @@ TEST(RdmStrangers, IdleStrangersMakeRoomForNewOnes) {
       {&a, &b}, [] { return false; }, std::chrono::milliseconds(100));
   Link in(b, a);  // a does not know b
   in.expect_good();
+}
+
+TEST(RdmStrangers, AFloodOfBadOnesIsNoFloodOfLogLines) {
+  if (!in_fresh_process({"FI_LOG_LEVEL=warn"})) return;
+  constexpr uint16_t kMany = 100;
+  testing::internal::CaptureStderr();
+  {
+    Node a;
+    for (uint16_t port = 1; port <= kMany; ++port) {
+      Stranger stranger(a.name, hello(port, 1));
+      EXPECT_EQ(answer(stranger, {&a}), 1);
+      stranger.say(std::string(64, '\xff'));
+      EXPECT_EQ(answer(stranger, {&a}), 0);
+    }
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  std::vector<std::string> lines;
+  std::istringstream all(log);
+  for (std::string line; std::getline(all, line);)
+    if (line.find("the connection is closed") != std::string::npos) lines.push_back(line);
+  ASSERT_GE(lines.size(), 8u) << log;
+  EXPECT_LT(lines.size(), size_t{kMany / 2}) << log;
+  EXPECT_TRUE(lines[0].ends_with("the connection is closed")) << lines[0];
+  EXPECT_NE(lines[7].find("of further such lines"), std::string::npos) << lines[7];
 }
 
 // A stranger whose idle connection a closes, and that does not close its side.

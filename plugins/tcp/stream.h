@@ -61,6 +61,7 @@
 #include <weft/sdk/mr.h>
 #include <weft/sdk/pool.h>
 #include <weft/sdk/replies.h>
+#include <weft/sdk/sparse_log.h>
 
 #include <algorithm>
 #include <cassert>
@@ -283,8 +284,8 @@ class Stream {
   void receive(uint32_t events);  // in on_event()
   void continue_stalled();
   Verdict refuse(const char *what) {
-    WEFT_WARN(upper().instance(), FI_LOG_EP_DATA, "the peer %s %s: the connection is closed",
-              upper().peer_name().c_str(), what);
+    WEFT_WARN_SPARSE(upper().instance(), FI_LOG_EP_DATA, "the peer %s %s: the connection is closed",
+                     upper().peer_name().c_str(), what);
     return Verdict::kReject;
   }
 

@@ -5,6 +5,7 @@
 #define WEFT_PLUGINS_TCP_STREAM_MEMORY_H
 
 #include <weft/sdk/persist.h>
+#include <weft/sdk/sparse_log.h>
 
 #include <algorithm>
 
@@ -17,15 +18,15 @@ void Stream<Upper>::note_refusal(const FrameHeader &header, const RmaVector &vec
                                  sdk::MrReject reject) {
   domain_.fabric().counters().rma_rejected.add();
   const bool waits = header.op != Op::kWrite || header.wants_ack();
-  WEFT_WARN(upper().instance(), FI_LOG_EP_DATA,
-            "%s from %s of %llu bytes at %#llx, key %#llx: %s; %s",
-            header.op == Op::kWrite ? "write" : "read", upper().peer_name().c_str(),
-            (unsigned long long)vector.length, (unsigned long long)vector.address,
-            (unsigned long long)vector.key, text_of(reject),
-            refuses_               ? "the peer gets an error"
-            : !upper().is_hidden() ? "the connection is closed"
-            : waits ? "the connection ends, since the peer's protocol has no negative answer"
-                    : "the peer is not told, since its protocol has no negative answer");
+  WEFT_WARN_SPARSE(upper().instance(), FI_LOG_EP_DATA,
+                   "%s from %s of %llu bytes at %#llx, key %#llx: %s; %s",
+                   header.op == Op::kWrite ? "write" : "read", upper().peer_name().c_str(),
+                   (unsigned long long)vector.length, (unsigned long long)vector.address,
+                   (unsigned long long)vector.key, text_of(reject),
+                   refuses_               ? "the peer gets an error"
+                   : !upper().is_hidden() ? "the connection is closed"
+                   : waits ? "the connection ends, since the peer's protocol has no negative answer"
+                           : "the peer is not told, since its protocol has no negative answer");
 }
 
 // Nothing of the payload is taken. Where applications see connections this one ends, as those of

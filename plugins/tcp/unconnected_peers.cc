@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/peer/crowd.h>
+#include <weft/sdk/sparse_log.h>
 
 #include <algorithm>
 #include <array>
@@ -157,8 +158,8 @@ PeerStream *UnconnectedEndpoint::make_stream(Peer &peer, int fd, const Terms &te
     have_room(buried_, buried_.size() + n);
     stream = std::make_unique<PeerStream>(*this, peer, fd, terms);
   } catch (const std::bad_alloc &) {
-    WEFT_WARN(instance(), FI_LOG_EP_CTRL, "no memory for a connection to %s",
-              peer.address.to_string().c_str());
+    WEFT_WARN_SPARSE(instance(), FI_LOG_EP_CTRL, "no memory for a connection to %s",
+                     peer.address.to_string().c_str());
     return nullptr;
   }
   stream->place = streams_.size();
@@ -262,7 +263,8 @@ void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
   if (!hello || !remote) {
     counters().refused_version.add();
     if (!hello)
-      WEFT_INFO(instance(), FI_LOG_EP_CTRL, "a connection is refused: %s", text(hello.error()));
+      WEFT_INFO_SPARSE(instance(), FI_LOG_EP_CTRL, "a connection is refused: %s",
+                       text(hello.error()));
     ::close(fd);
     return;
   }

@@ -5,6 +5,7 @@
 
 #include <weft/sdk/alias.h>
 #include <weft/sdk/log.h>
+#include <weft/sdk/sparse_log.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -316,8 +317,8 @@ ssize_t Endpoint::cancel(void *context) {
 
 void Endpoint::on_socket_error(int error) {
   counters_.socket_errors.add_alone();
-  WEFT_INFO(instance(), FI_LOG_EP_DATA, "the socket of %s reports: %s", name_.to_string().c_str(),
-            strerror(error));
+  WEFT_INFO_SPARSE(instance(), FI_LOG_EP_DATA, "the socket of %s reports: %s",
+                   name_.to_string().c_str(), strerror(error));
 }
 
 // Reports only that the port has no socket. Other errors of the network may be over in a moment.

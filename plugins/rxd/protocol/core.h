@@ -166,6 +166,8 @@ class Core {
                                   std::span<const RmaVector> where) = 0;
     // Something that an operator should know, once per event.
     virtual void warn(const char *text) = 0;
+    // The same of what a peer has caused. It may do so as often as it likes: not each is shown.
+    virtual void warn_of_peer(const char *text) { warn(text); }
 
    protected:
     ~Upper() = default;

@@ -148,7 +148,7 @@ void StockConversation::fail_all(int err) {
 void StockConversation::give_up(int err, const char *why) {
   const std::string text = std::string("rxd ") + why + ": " + peer_.address.to_string();
   if (err == FI_ETIMEDOUT) core_.counters().timed_out.add_alone();
-  core_.upper().warn(text.c_str());
+  core_.upper().warn_of_peer(text.c_str());
   fail_all(err);
   next_ = cursor_ = pinged_ = acked_;
   lost_ = true;

@@ -104,7 +104,7 @@ void WeftConversation::on_deadline(uint64_t now) {
       silent != 0 && channel_.timeouts() >= kGoneAfter &&
       now - silent >= core_.settings().peer_timeout_ns) {
     core_.counters().timed_out.add_alone();
-    core_.upper().warn("a peer has not answered for peer_timeout_ms: its operations fail");
+    core_.upper().warn_of_peer("a peer has not answered for peer_timeout_ms: its operations fail");
     return core_.lose(peer_, FI_ETIMEDOUT, false);
   }
   if (channel_.on_deadline(now)) {

@@ -88,7 +88,7 @@ bool WeftConversation::take_write(const wire::WriteFrame &f, const wire::VectorV
   }
   Remote *r = pools_.remotes.take();
   if (r == nullptr) {
-    core_.upper().warn("no memory for a write");
+    core_.upper().warn_of_peer("no memory for a write");
     core_.lose(peer_, FI_ENOMEM, true);
     return false;
   }

@@ -23,7 +23,7 @@ bool WeftConversation::fail(const char *what) {
   std::snprintf(text, sizeof text, "the connection with %s ends: it sent %s",
                 peer_.address.to_string().c_str(), what);
   core_.counters().violations.add_alone();
-  core_.upper().warn(text);
+  core_.upper().warn_of_peer(text);
   core_.lose(peer_, FI_ECONNRESET, true);
   return false;
 }
@@ -293,7 +293,7 @@ bool WeftConversation::take_done(const wire::DoneFrame &f) {
 Answer *WeftConversation::new_answer(Answer::Kind kind, uint32_t id, bool counts) {
   Answer *a = pools_.answers.take();
   if (a == nullptr) {
-    core_.upper().warn("no memory for an answer");
+    core_.upper().warn_of_peer("no memory for an answer");
     core_.lose(peer_, FI_ENOMEM, true);
     return nullptr;
   }

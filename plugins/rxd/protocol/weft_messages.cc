@@ -77,7 +77,7 @@ bool WeftConversation::take_message(const wire::MessageFrame &f, std::span<const
       return !f.wants_done || owe(f.id, 0, false);
     }
     if (lost) {
-      core_.upper().warn("no memory for a message that arrived");
+      core_.upper().warn_of_peer("no memory for a message that arrived");
       core_.lose(peer_, FI_ENOMEM, true);
       return false;
     }
@@ -94,7 +94,7 @@ bool WeftConversation::take_message(const wire::MessageFrame &f, std::span<const
   }
   Incoming *m = core_.inbox().begin(peer_, this, message, f.id);
   if (m == nullptr) {
-    core_.upper().warn("no memory for a message that arrived");
+    core_.upper().warn_of_peer("no memory for a message that arrived");
     core_.lose(peer_, FI_ENOMEM, true);
     return false;
   }

@@ -189,7 +189,7 @@ void Core::on_request(Request &request, const sdk::Address &from, const sdk::Add
                     "sides the same FI_OFI_RXM_BUFFER_SIZE",
                     from.to_string().c_str(), theirs->eager_limit, settings_.eager_limit);
     }
-    upper_.warn(text);
+    upper_.warn_of_peer(text);
     return refuse(request, RejectReason::kRefused);
   }
   if (only_tells_) return refuse(request, RejectReason::kAlready, &*theirs);  // the peer retries
@@ -197,7 +197,7 @@ void Core::on_request(Request &request, const sdk::Address &from, const sdk::Add
   const Result<sdk::Address> named = from.with_port(theirs->port);
   if (!named) {
     std::snprintf(text, sizeof text, "a connection is refused: %.150s", named.error().text.c_str());
-    upper_.warn(text);
+    upper_.warn_of_peer(text);
     return refuse(request, RejectReason::kRefused);
   }
   const sdk::Address &peer = *named;
@@ -367,7 +367,7 @@ void Core::on_connected(Connection &c, std::span<const uint8_t> data) {
       char text[200];
       std::snprintf(text, sizeof text, "the answer of %s to a connection request is invalid: %s",
                     c.address_.to_string().c_str(), text_of(theirs.error()));
-      upper_.warn(text);
+      upper_.warn_of_peer(text);
       return fail(c, FI_EPROTO);
     }
     c.peer_slot_ = theirs->index;
@@ -558,7 +558,7 @@ void Core::fail_peer(Connection &c, const char *what) {
   char text[240];
   std::snprintf(text, sizeof text, "%s sent %s: the connection is closed",
                 c.address_.to_string().c_str(), what);
-  upper_.warn(text);
+  upper_.warn_of_peer(text);
   counters_.violations.add_alone();
   fail(c, FI_EPROTO);
 }

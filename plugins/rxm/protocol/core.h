@@ -104,6 +104,8 @@ class Core {
     }
     // Logs a warning for the operator.
     virtual void warn(const char *text) = 0;
+    // The same of what a peer has caused. It may do so as often as it likes: not each is shown.
+    virtual void warn_of_peer(const char *text) { warn(text); }
     // A peer's atomic accessed this memory; lengths in bytes. For the counters of the endpoint and
     // of regions.
     virtual void on_remote_atomic(uint64_t access, std::span<const RmaVector> where) = 0;

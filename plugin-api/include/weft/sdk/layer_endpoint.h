@@ -59,6 +59,7 @@
 #include <weft/sdk/order.h>
 #include <weft/sdk/rdm_endpoint.h>
 #include <weft/sdk/scalable.h>
+#include <weft/sdk/sparse_log.h>
 #include <weft/sdk/transfer.h>
 
 #include <algorithm>
@@ -108,6 +109,7 @@ concept LayerParts =
   { core_upper.receiver() } -> std::same_as<Receiver &>;
   { core_upper.index_of(address) } -> std::same_as<uint32_t>;  // Av::kNone: not in the vector
   core_upper.warn(text);
+  core_upper.warn_of_peer(text);  // what peers cause, as often as they like
 
   // While Lower::Upper is full, what arrives must wait. wait() sleeps until there may be something
   // to do, or until the given time (ns), and lets the lock go meanwhile.
@@ -489,6 +491,9 @@ class LayerEndpoint : public Object<E, fid_ep>,
     return av()->find_context(address, number);
   }
   void warn(const char *text) override { WEFT_WARN(this->instance(), FI_LOG_EP_CTRL, "%s", text); }
+  void warn_of_peer(const char *text) override {
+    WEFT_WARN_SPARSE(this->instance(), FI_LOG_EP_CTRL, "%s", text);
+  }
   // Lower::Upper
   bool is_full() override { return receiver().is_full(); }
 
