@@ -9,9 +9,9 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include <weft/abandoned.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -60,30 +60,13 @@ void write_all(int fd, std::string_view text, Clock::time_point deadline) {
   }
 }
 
-// Removes the sockets of killed processes, because process numbers are used again. A process in
-// another name space is not visible, so a socket counts as abandoned only if nobody listens on it.
+// Removes the sockets of killed processes, because process numbers are used again.
 void sweep(const std::string &own) {
-  const std::string folder = own.substr(0, own.rfind('/') + 1);
-  DIR *const files = opendir(folder.c_str());
+  const std::string folder = own.substr(0, own.rfind('/'));
+  DIR *const files = opendir((folder + "/").c_str());
   if (files == nullptr) return;
-  while (const dirent *entry = readdir(files)) {
-    const std::string_view name(entry->d_name);
-    pid_t pid = 0;
-    const auto [end, bad] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (bad != std::errc() || pid <= 0 || std::string_view(end) != ".sock") continue;
-    if (kill(pid, 0) == 0 || errno != ESRCH) continue;
-    const std::string path = folder + std::string(name);
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    if (path.size() >= sizeof address.sun_path) continue;
-    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) break;
-    if (connect(fd, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0 &&
-        errno == ECONNREFUSED)
-      (void)unlink(path.c_str());
-    close(fd);
-  }
+  while (const dirent *entry = readdir(files))
+    remove_abandoned_socket(dirfd(files), folder, entry->d_name);
   closedir(files);
 }
 

@@ -3,15 +3,18 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+#include <weft/abandoned.h>
 #include <weft/runtime_dir.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace weft::profile {
@@ -111,17 +114,17 @@ std::string program_name() {
 }
 
 // Removes the segments of processes that ended without closing their objects: a plugin is not
-// called at the end of its process. A process that lives holds the lock of its segment.
+// called at the end of its process. A draft is locked a moment after it is made, so of those only
+// the ones whose process number is free.
 void sweep(const std::string &folder) {
   DIR *const files = opendir(folder.c_str());
   if (files == nullptr) return;
   while (const dirent *entry = readdir(files)) {
     const std::string_view name(entry->d_name);
-    if (!name.ends_with(".profile")) continue;
-    const int file = openat(dirfd(files), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (file < 0) continue;
-    if (flock(file, LOCK_SH | LOCK_NB) == 0) unlinkat(dirfd(files), entry->d_name, 0);
-    close(file);
+    const bool is_draft = name.ends_with(".profile.new");
+    if (!is_draft && !name.ends_with(".profile")) continue;
+    if (is_draft && (kill(pid_t(std::atoi(entry->d_name)), 0) == 0 || errno != ESRCH)) continue;
+    remove_abandoned(dirfd(files), entry->d_name, [](int) { return true; });
   }
   closedir(files);
 }

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/hook-trace/store.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <weft/abandoned.h>
 #include <weft/runtime_dir.h>
 
 #include <algorithm>
@@ -13,6 +17,9 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <string_view>
+#include <utility>
+#include <vector>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -33,6 +40,7 @@ constinit uint64_t generations = kFirstGeneration;
 constexpr uint64_t kPage = 4096;
 constexpr uint32_t kMaxThreads = 1024;
 constexpr int32_t kAfterError = 256;  // records after the error that stops the recording
+constexpr size_t kDeadKept = 64;      // traces of killed processes in the runtime folder
 
 uint64_t page_up(uint64_t size) {
   return (size + kPage - 1) & ~(kPage - 1);
@@ -157,13 +165,51 @@ bool Store::reserve(uint64_t offset, uint64_t size) {
   return rc == 0;
 }
 
-// Makes the trace file. A file of a dead process that had our number keeps its name.
+namespace {
+
+// Whether a file has a whole header and was not meant to be kept. Asked of files whose process is
+// gone.
+bool is_trace_to_go(int file) {
+  FileHeader header{};
+  return pread(file, &header, sizeof header, 0) == ssize_t(sizeof header) &&
+         header.magic == kMagic && header.keep == 0;
+}
+
+// Killed processes leave their traces to be read. Of those, the newest kDeadKept stay.
+void sweep(const std::string &directory) {
+  DIR *const files = opendir(directory.c_str());
+  if (files == nullptr) return;
+  std::vector<std::pair<timespec, std::string>> dead;
+  while (const dirent *entry = readdir(files)) {
+    if (!std::string_view(entry->d_name).ends_with(".trace")) continue;
+    remove_abandoned(dirfd(files), entry->d_name, [&](int file) {
+      struct stat found = {};
+      if (is_trace_to_go(file) && fstat(file, &found) == 0)
+        dead.emplace_back(found.st_mtim, entry->d_name);
+      return false;
+    });
+  }
+  std::sort(dead.begin(), dead.end(), [](const auto &a, const auto &b) {
+    return std::pair(a.first.tv_sec, a.first.tv_nsec) > std::pair(b.first.tv_sec, b.first.tv_nsec);
+  });
+  for (size_t i = kDeadKept; i < dead.size(); ++i)
+    remove_abandoned(dirfd(files), dead[i].second.c_str(), is_trace_to_go);
+  closedir(files);
+}
+
+}  // namespace
+
+// Makes the trace file. A file of a dead process that had our number keeps its name. It is locked
+// before it has a header, as long as the process lives.
 Result<void> Store::make_file(const std::string &directory) {
   for (int attempt = 0;; ++attempt) {
     path_ = directory + "/" + std::to_string(getpid()) +
             (attempt == 0 ? "" : "." + std::to_string(attempt)) + ".trace";
     fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd_ >= 0) return {};
+    if (fd_ >= 0) {
+      (void)flock(fd_, LOCK_EX | LOCK_NB);  // where there are no locks nothing is swept either
+      return {};
+    }
     if (errno == EEXIST && attempt < 100) continue;
     const int code = errno;
     const std::string path = std::exchange(path_, "");
@@ -219,6 +265,7 @@ Result<Store *> Store::create(const StoreOptions &options) {
   std::string directory = options.directory;
   if (directory.empty()) {
     WEFT_TRY(directory, runtime_directory());
+    sweep(directory);
   }
   std::unique_ptr<Store> store(new Store());
   WEFT_CHECK(store->make_file(directory));

@@ -2,10 +2,12 @@
 // Trace files as the hook writes them, read back by the tools; damaged files; parameters.
 #include "plugins/hook-trace/store.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_errno.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -215,6 +217,73 @@ TEST(Store, AKilledProcessLeavesItsRecords) {
   EXPECT_FALSE(read->ended);
   ASSERT_EQ(read->threads.size(), 1u);
   EXPECT_EQ(read->threads[0].records.size(), 500u);
+}
+
+TEST(Store, OfTheTracesOfKilledProcessesTheNewestStay) {
+  namespace fs = std::filesystem;
+  const Folder folder;
+  ASSERT_EQ(setenv("WEFT_RUNTIME_DIR", folder.path().c_str(), 1), 0);
+  // A process that lives, with an old file: it does not count as killed.
+  int go[2];
+  ASSERT_EQ(pipe(go), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    (void)Store::join({});
+    (void)!::write(go[1], "x", 1);
+    for (;;) pause();
+  }
+  char byte;
+  ASSERT_EQ(::read(go[0], &byte, 1), 1);
+  const std::string alive = folder.path() + "/" + std::to_string(child) + ".trace";
+  const auto age = [](const std::string &path, time_t seconds) {
+    const timespec times[2] = {{.tv_sec = seconds, .tv_nsec = 0},
+                               {.tv_sec = seconds, .tv_nsec = 0}};
+    EXPECT_EQ(utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW), 0) << path;
+  };
+  // Copies have no lock, as what killed processes leave. One has the number of this process.
+  std::ifstream file(alive, std::ios::binary);
+  FileHeader header{};
+  file.read(reinterpret_cast<char *>(&header), sizeof header);
+  const auto leave = [&](const std::string &name, time_t made) {
+    const std::string path = folder.path() + "/" + name;
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char *>(&header), sizeof header);
+    age(path, made);
+    return path;
+  };
+  age(alive, 1);
+  constexpr int kMany = 70, kKept = 64;
+  for (int i = 0; i < kMany; ++i) leave(std::to_string(1'000'000'000 + i) + ".trace", 100 + i);
+  leave(std::to_string(getpid()) + ".trace", 1000);
+  header.keep = 1;
+  const std::string kept = leave("2000000000.trace", 1);
+  header.magic = 0;
+  const std::string unfinished = leave("2000000001.trace", 1);
+  // What is no plain file stays as it is.
+  const std::string link = folder.path() + "/2000000002.trace";
+  const std::string pipe_file = folder.path() + "/2000000003.trace";
+  ASSERT_EQ(symlink(kept.c_str(), link.c_str()), 0);
+  ASSERT_EQ(mkfifo(pipe_file.c_str(), 0600), 0);
+  const auto store = Store::join({});
+  ASSERT_TRUE(store) << store.error().text;
+  int stayed = 0;
+  for (int i = 0; i < kMany; ++i) {
+    const bool there =
+        fs::exists(folder.path() + "/" + std::to_string(1'000'000'000 + i) + ".trace");
+    stayed += there;
+    EXPECT_EQ(there, i > kMany - kKept) << i;
+  }
+  EXPECT_EQ(stayed, kKept - 1) << "and the one with our number";
+  for (const std::string &path : {alive, kept, unfinished, link, pipe_file, (*store)->path()})
+    EXPECT_TRUE(fs::exists(fs::symlink_status(path))) << path;
+  const auto files = trace_files();
+  EXPECT_TRUE(files);
+  (*store)->leave();
+  unsetenv("WEFT_RUNTIME_DIR");
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  close(go[0]);
+  close(go[1]);
 }
 
 TEST(Store, AForkedChildDoesNotWriteIntoItsParentsRings) {

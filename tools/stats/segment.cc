@@ -3,11 +3,12 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <weft/abandoned.h>
 #include <weft/printable.h>
 #include <weft/runtime_dir.h>
+#include <weft/sdk/unique_fd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -292,6 +293,7 @@ Result<Snapshot> read_segment(const fs::path &path) {
 
 std::vector<fs::path> segments(const fs::path &folder) {
   std::map<uint64_t, fs::path> found;
+  const sdk::UniqueFd folder_fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   std::error_code failed;
   for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
     const fs::path path = at->path();
@@ -301,16 +303,11 @@ std::vector<fs::path> segments(const fs::path &folder) {
     const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
     if (error != std::errc() || rest != name.data() + dot) continue;
     const std::string_view suffix = std::string_view(name).substr(dot);
-    if (suffix != ".profile" && suffix != ".profile.new") continue;
-    const File file(path);
-    if (!file.is_plain()) continue;
+    if (suffix != ".profile") continue;
     // The process holds the lock as long as it lives. The PID alone may be another process's by
     // now.
-    if (flock(file.fd(), LOCK_SH | LOCK_NB) == 0) {
-      if (suffix == ".profile") unlink(path.c_str());
-    } else if (suffix == ".profile") {
+    if (!remove_abandoned(folder_fd.get(), name.c_str(), [](int) { return true; }))
       found.emplace(pid, path);
-    }
   }
   std::vector<fs::path> paths;
   for (auto &[pid, path] : found) paths.push_back(std::move(path));

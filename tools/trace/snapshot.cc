@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "tools/trace/snapshot.h"
 
+#include <fcntl.h>
 #include <rdma/fabric.h>
 #include <signal.h>
+#include <unistd.h>
 #include <weft/printable.h>
 #include <weft/runtime_dir.h>
+#include <weft/sdk/unique_fd.h>
 
 #include <algorithm>
 #include <bit>
@@ -242,7 +245,8 @@ bool is_alive(const FileHeader &h) {
 // Whether the process that the file is named after still makes it: the hook writes the magic number last.
 static bool is_being_made(const std::filesystem::path &path) {
   uint64_t magic = 0;
-  std::ifstream(path, std::ios::binary).read(reinterpret_cast<char *>(&magic), sizeof magic);
+  const sdk::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (pread(file.get(), &magic, sizeof magic, 0) < 0) return false;
   const pid_t pid = atoi(path.filename().c_str());
   return magic == 0 && pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
 }

@@ -7,14 +7,17 @@
 #include <absl/strings/strip.h>
 #include <absl/time/time.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include <weft/abandoned.h>
 #include <weft/printable.h>
 #include <weft/runtime_dir.h>
+#include <weft/sdk/unique_fd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -157,6 +160,7 @@ Result<std::vector<uint64_t>> Control::detach(const std::string &hook,
 
 Result<std::vector<Control>> listening_processes(absl::Duration patience) {
   WEFT_TRY(const std::string folder, runtime_directory());
+  const sdk::UniqueFd folder_fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   std::vector<Control> found;
   std::error_code error;
   for (const auto &entry : std::filesystem::directory_iterator(folder, error)) {
@@ -165,10 +169,7 @@ Result<std::vector<Control>> listening_processes(absl::Duration patience) {
     pid_t pid = 0;
     if (!absl::ConsumeSuffix(&number, ".sock") || !absl::SimpleAtoi(number, &pid) || pid <= 0)
       continue;
-    if (!lives(pid)) {
-      (void)unlink(entry.path().c_str());
-      continue;
-    }
+    if (remove_abandoned_socket(folder_fd.get(), folder, name.c_str())) continue;
     if (Result<Control> control = Control::connect(pid, patience))
       found.push_back(*std::move(control));
   }

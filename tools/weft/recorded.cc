@@ -2,7 +2,10 @@
 #include "tools/weft/recorded.h"
 
 #include <absl/strings/str_cat.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <weft/runtime_dir.h>
@@ -15,15 +18,51 @@
 #include <filesystem>
 
 namespace weft::cli {
+namespace {
+
+enum class Lock { kOurs, kAnothers, kNone };
+
+sdk::UniqueFd open_folder(const std::string &path) {
+  return sdk::UniqueFd(
+      open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+}
+
+// Of a folder that is gone, it is another's: that one has removed it.
+Lock lock(const sdk::UniqueFd &folder) {
+  struct stat found = {};
+  if (flock(folder.get(), LOCK_EX | LOCK_NB) != 0)
+    return errno == EWOULDBLOCK ? Lock::kAnothers : Lock::kNone;
+  return fstat(folder.get(), &found) == 0 && found.st_nlink == 0 ? Lock::kAnothers : Lock::kOurs;
+}
+
+// Removes the folders of processes that were killed: who uses one holds its lock.
+void sweep(const std::string &runtime, const std::string &prefix) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(runtime, error), end; !error && it != end;
+       it.increment(error)) {
+    if (!it->path().filename().string().starts_with(prefix)) continue;
+    std::error_code ignored;
+    const sdk::UniqueFd folder = open_folder(it->path().string());
+    if (lock(folder) == Lock::kOurs) std::filesystem::remove_all(it->path(), ignored);
+  }
+}
+
+}  // namespace
 
 Result<std::unique_ptr<RunFolder>> RunFolder::create(const std::string &name) {
-  WEFT_TRY(std::string path, runtime_directory());
-  absl::StrAppend(&path, "/", name, "-XXXXXX");
-  if (mkdtemp(path.data()) == nullptr) {
-    const int code = errno;
-    return fail(code, "%s: %s", path.c_str(), strerror(code));
+  WEFT_TRY(const std::string runtime, runtime_directory());
+  sweep(runtime, absl::StrCat(name, "-"));
+  for (;;) {
+    std::string path = absl::StrCat(runtime, "/", name, "-XXXXXX");
+    if (mkdtemp(path.data()) == nullptr) {
+      const int code = errno;
+      return fail(code, "%s: %s", path.c_str(), strerror(code));
+    }
+    // A process that sweeps may have come between. Where there are no locks none sweeps.
+    sdk::UniqueFd folder = open_folder(path);
+    if (lock(folder) != Lock::kAnothers)
+      return std::unique_ptr<RunFolder>(new RunFolder(path, std::move(folder)));
   }
-  return std::unique_ptr<RunFolder>(new RunFolder(path));
 }
 
 RunFolder::~RunFolder() {

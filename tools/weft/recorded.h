@@ -14,15 +14,18 @@
 #define WEFT_TOOLS_WEFT_RECORDED_H
 
 #include <weft/result.h>
+#include <weft/sdk/unique_fd.h>
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace weft::cli {
 
-// A folder in the runtime folder of this user. The destructor removes it with its files.
+// A folder in the runtime folder of this user. The destructor removes it with its files; if this
+// process is killed, the next create() of the name does.
 class RunFolder {
  public:
   static Result<std::unique_ptr<RunFolder>> create(const std::string &name);
@@ -33,8 +36,10 @@ class RunFolder {
   std::vector<std::string> files() const;  // the files directly in it, sorted by name
 
  private:
-  explicit RunFolder(std::string path) : path_(std::move(path)) {}
+  RunFolder(std::string path, sdk::UniqueFd folder)
+      : path_(std::move(path)), folder_(std::move(folder)) {}
   std::string path_;
+  sdk::UniqueFd folder_;  // locked
 };
 
 // Runs a command with the terminal and the descriptors of this process, and waits for it. Ctrl-C
