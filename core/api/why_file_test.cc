@@ -83,6 +83,30 @@ TEST(WhyFile, IgnoresFilesThatCannotBeWritten) {
   EXPECT_TRUE(lines_in(folder.path()).empty());
 }
 
+// In a folder that others may write to. The name is known: the host's and the process's number.
+TEST(WhyFile, WritesIntoNoFileOfOthersAndNoOtherOfOurs) {
+  const TestFolder folder;
+  WhyFile(folder.path(), "").write("{}");
+  ASSERT_EQ(lines_in(folder.path()).size(), 1u);
+  const std::string path = lines_in(folder.path()).begin()->first;
+  const auto expect_refused = [&](const char *what) {
+    const auto before = std::filesystem::file_size(path);
+    WhyFile(folder.path(), "").write("{}");
+    EXPECT_EQ(std::filesystem::file_size(path), before) << what;
+  };
+  if (geteuid() == 0) {
+    ASSERT_EQ(chown(path.c_str(), 12345, 12345), 0);
+    expect_refused("of another user");
+    ASSERT_EQ(chown(path.c_str(), 0, 0), 0);
+  }
+  ASSERT_EQ(link(path.c_str(), folder.at("private").c_str()), 0);
+  expect_refused("linked here");
+  std::filesystem::remove(folder.at("private"));
+  const auto before = std::filesystem::file_size(path);
+  WhyFile(folder.path(), "").write("{}");
+  EXPECT_GT(std::filesystem::file_size(path), before) << "ours alone";
+}
+
 // Without the line about the process, nobody could tell whose lines these are.
 TEST(WhyFile, BeginsWithTheProcessAlsoIfMadeLate) {
   const TestFolder folder;

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,8 +38,9 @@ class WriterLock {
  public:
   explicit WriterLock(const std::string &path) {
     constexpr int kTries = 3000, kPauseMs = 1;  // the lock is not fair: few tries starve
-    fd_ = open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    fd_ = open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd_ < 0) return;
+    (void)fchmod(fd_, 0600);  // other users who could open it could hold the lock
     for (int i = 0; i < kTries && flock(fd_, LOCK_EX | LOCK_NB) != 0; ++i) {
       if (errno != EWOULDBLOCK && errno != EINTR) return;
       const timespec pause{0, kPauseMs * 1000 * 1000};

@@ -232,7 +232,13 @@ TEST_F(Cache, AQuarantineThatHoldsStaysUnlessSomebodyAsks) {
 // A process that is stopped while it writes does not stop the others.
 TEST_F(Cache, WritesWithoutTheLockWhenItDoesNotGetIt) {
   ASSERT_TRUE(VerdictCache(file_, {}).remember(verdict("/a.so", Verdict::kOk)));
-  const int held = open((file_ + ".lock").c_str(), O_RDWR);
+  const std::string lock = file_ + ".lock";
+  ASSERT_EQ(chmod(lock.c_str(), 0644), 0);  // as older versions made it
+  ASSERT_TRUE(VerdictCache(file_, {}).remember(verdict("/a.so", Verdict::kOk)));
+  struct stat found = {};
+  ASSERT_EQ(stat(lock.c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777, 0600u) << "no other user can open it, and hold the lock";
+  const int held = open(lock.c_str(), O_RDWR);
   ASSERT_GE(held, 0);
   ASSERT_EQ(flock(held, LOCK_EX), 0);
   EXPECT_TRUE(VerdictCache(file_, {}).remember(verdict("/b.so", Verdict::kOk)));

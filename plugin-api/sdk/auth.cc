@@ -31,7 +31,7 @@ Result<AuthKey> key_of(const char *owner, const uint8_t *key, size_t size) {
 }
 
 Result<AuthKey> key_in(const std::string &file) {
-  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // it may be a FIFO
   if (fd < 0)
     return fail(FI_EACCES, "the auth_key_file %s cannot be read: %s", file.c_str(),
                 strerror(errno));
@@ -40,7 +40,10 @@ Result<AuthKey> key_in(const std::string &file) {
   const bool known = fstat(fd, &about) == 0;
   ssize_t n = known && S_ISREG(about.st_mode) ? read(fd, bytes, sizeof bytes) : -1;
   ::close(fd);
-  if (n < 0) return fail(FI_EACCES, "the auth_key_file %s cannot be read", file.c_str());
+  if (n < 0) return fail(FI_EACCES, "the auth_key_file %s is no file to read", file.c_str());
+  if (about.st_uid != geteuid() && about.st_uid != 0)
+    return fail(FI_EACCES, "the auth_key_file %s is of user %u: make one of your own", file.c_str(),
+                unsigned(about.st_uid));
   if ((about.st_mode & 077) != 0)
     return fail(FI_EACCES, "others may read or change the auth_key_file %s: chmod 600 it",
                 file.c_str());

@@ -104,6 +104,14 @@ TEST_F(AuthKeyTest, RefusesInvalidKeys) {
   EXPECT_EQ(error(file(std::string(kMaxAuthKey, 'k') + "\n")), "");
   EXPECT_EQ(error(file(std::string(kMaxAuthKey + 1, 'k'))).rfind(invalid, 0), 0u);
   EXPECT_EQ(error(folder_).rfind(denied, 0), 0u) << "a folder";
+  const std::string fifo = folder_ / "fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_EQ(error(fifo).rfind(denied, 0), 0u) << "nobody writes to it";
+  if (geteuid() == 0) {
+    const std::string anothers = file("abc");
+    ASSERT_EQ(chown(anothers.c_str(), 12345, 12345), 0);
+    EXPECT_NE(error(anothers).find("is of user 12345"), std::string::npos);
+  }
   ep_.auth_key_size = 3;
   EXPECT_EQ(error("").rfind(invalid, 0), 0u) << "no pointer";
   uint8_t long_key[kMaxAuthKey + 1] = {};

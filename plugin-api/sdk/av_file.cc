@@ -169,7 +169,9 @@ Result<std::unique_ptr<AvFile>> AvFile::open(const Settings &settings) {
     if (fd < 0 && errno == ENOENT && settings.read_only)
       return fail(FI_ENOENT, "no shared address vector %s: FI_READ opens what exists", path);
     if (fd < 0)
-      return fail(errno, "shared address vector: cannot open %s: %s", path, std::strerror(errno));
+      return fail(errno,
+                  "shared address vector: cannot open %s: %s: remove it, or choose another name",
+                  path, std::strerror(errno));
     std::unique_ptr<AvFile> file(new (std::nothrow) AvFile(fd, settings));
     if (file == nullptr) {
       ::close(fd);
@@ -178,10 +180,12 @@ Result<std::unique_ptr<AvFile>> AvFile::open(const Settings &settings) {
     struct stat status;
     if (fstat(fd, &status) != 0)
       return fail(errno, "shared address vector: %s: %s", path, std::strerror(errno));
-    if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077) != 0)
+    // One with two names is another file of this user, which somebody has linked here.
+    if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077) != 0 ||
+        status.st_nlink > 1)
       return fail(FI_EACCES,
                   "shared address vector: %s is not a file that only user %u may open (owner %u, "
-                  "mode %o): remove it",
+                  "mode %o): remove it, or choose another name",
                   path, unsigned(geteuid()), unsigned(status.st_uid), unsigned(status.st_mode));
     const bool first = set_lock(fd, kOpenByte, F_WRLCK) == 0;
     if (!first) {

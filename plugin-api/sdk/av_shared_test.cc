@@ -497,6 +497,14 @@ TEST(AvSharedHostile, AFileOfAnotherUserIsRefused) {
   ASSERT_EQ(fchmod(fd, 0640), 0);
   EXPECT_EQ(try_open(domain, named(name.text)), -FI_EACCES) << "others may read it";
   ASSERT_EQ(fchmod(fd, 0600), 0);
+  const std::string other = name.path + ".private";
+  ASSERT_EQ(::link(path, other.c_str()), 0);
+  ASSERT_EQ(::write(fd, "private", 7), 7);
+  EXPECT_EQ(try_open(domain, named(name.text)), -FI_EACCES) << "it is another file, linked here";
+  struct stat linked = {};
+  EXPECT_EQ(fstat(fd, &linked), 0);
+  EXPECT_EQ(linked.st_size, 7);
+  unlink(other.c_str());
   if (geteuid() == 0) {
     ASSERT_EQ(fchown(fd, 12345, 12345), 0);
     EXPECT_EQ(try_open(domain, named(name.text)), -FI_EACCES) << "another user owns it";

@@ -460,6 +460,21 @@ TEST(Snapshot, AFieldMayHoldAnyNumber) {
 
 // ---- saved traces ----
 
+// In a folder that others may write to. Who guesses the name that nobody chose makes a link there.
+TEST(Snapshot, ANameThatNobodyChoseFollowsNoLink) {
+  const Folder folder;
+  const std::string private_file = folder.file("private"), guessed = folder.file("weft-1.trace");
+  std::ofstream(private_file) << "private";
+  ASSERT_EQ(symlink(private_file.c_str(), guessed.c_str()), 0);
+  const std::vector<Snapshot> processes(1);
+  const auto refused = write_saved(guessed, processes, /*only_new=*/true);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().text, HasSubstr("name a file with -o"));
+  EXPECT_EQ(std::filesystem::file_size(private_file), 7u);
+  EXPECT_TRUE(write_saved(folder.file("weft-2.trace"), processes, /*only_new=*/true));
+  EXPECT_TRUE(write_saved(guessed, processes)) << "the user named it";
+}
+
 TEST(Snapshot, ASavedSnapshotReadsBackTheSame) {
   const Folder folder;
   Store *store = join(folder);

@@ -239,7 +239,7 @@ Result<int> record(const TraceOptions &options) {
            options.command.empty() ? record_processes(options) : record_command(options, status));
   std::string output = options.output;
   if (output.empty()) output = "weft-" + std::to_string(processes.front().pid) + ".trace";
-  WEFT_CHECK(trace::write_saved(output, processes));
+  WEFT_CHECK(trace::write_saved(output, processes, /*only_new=*/options.output.empty()));
   if (options.json) {
     Json pids = Json::array();
     for (const Snapshot &process : processes) pids.push_back(process.pid);

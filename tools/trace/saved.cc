@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Saved traces (trace.proto): written and read.
+#include <fcntl.h>
 #include <weft/printable.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
 
 #include "tools/trace/mapping.h"
 #include "tools/trace/snapshot.h"
@@ -175,14 +176,24 @@ Result<std::vector<Snapshot>> read_saved(const std::string &path) {
   return of_file(parse_saved({reinterpret_cast<const char *>(bytes.data()), bytes.size()}), path);
 }
 
-Result<void> write_saved(const std::string &path, const std::vector<Snapshot> &processes) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+Result<void> write_saved(const std::string &path, const std::vector<Snapshot> &processes,
+                         bool only_new) {
   const std::string bytes = to_saved(processes);
   if (bytes.empty())
     return fail(FI_E2BIG, "%s: more than 2 GiB cannot be saved: lower size", path.c_str());
-  file.write(bytes.data(), std::streamsize(bytes.size()));
-  file.close();
-  if (!file) return fail(errno != 0 ? errno : FI_EIO, "%s: cannot be written", path.c_str());
+  const int fd =
+      open(path.c_str(),
+           O_WRONLY | O_CREAT | O_CLOEXEC | (only_new ? O_EXCL | O_NOFOLLOW : O_TRUNC), 0666);
+  if (fd < 0) {
+    const int code = errno;
+    return fail(code, "%s cannot be written: %s: name a file with -o", path.c_str(),
+                strerror(code));
+  }
+  std::FILE *const file = fdopen(fd, "wb");
+  const bool whole = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
+  if (std::fclose(file) != 0 || !whole)
+    return fail(errno != 0 ? errno : FI_EIO, "%s cannot be written: %s", path.c_str(),
+                strerror(errno));
   return {};
 }
 

@@ -94,7 +94,10 @@ bool is_alive(const FileHeader &header);
 Result<std::vector<Snapshot>> parse_saved(std::string_view bytes);
 std::string to_saved(const std::vector<Snapshot> &processes);
 Result<std::vector<Snapshot>> read_saved(const std::string &path);
-Result<void> write_saved(const std::string &path, const std::vector<Snapshot> &processes);
+// `only_new`: nobody chose the name. Others can guess it, so what is there already is an error, and
+// no link is followed.
+Result<void> write_saved(const std::string &path, const std::vector<Snapshot> &processes,
+                         bool only_new = false);
 
 // A trace file or a saved trace; the first bytes tell which.
 Result<std::vector<Snapshot>> read_any(const std::string &path);

@@ -5,6 +5,7 @@
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/strip.h>
+#include <absl/time/clock.h>
 #include <absl/time/time.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -34,6 +35,8 @@ Result<std::string> socket_of(pid_t pid) {
   return absl::StrCat(folder, "/", pid, ".sock");
 }
 
+constexpr size_t kMaxAnswer = 256 << 20;
+
 bool lives(pid_t pid) {
   return kill(pid, 0) == 0 || errno == EPERM;
 }
@@ -50,6 +53,7 @@ Result<std::string> round_trip(pid_t pid, absl::Duration most, const std::string
   const int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (connection < 0) return fail(errno, "socket: %s", std::strerror(errno));
   const absl::Cleanup close_connection = [connection] { close(connection); };
+  const absl::Time end = absl::Now() + most;
   const timeval patience = absl::ToTimeval(most);
   setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
@@ -81,11 +85,13 @@ Result<std::string> round_trip(pid_t pid, absl::Duration most, const std::string
   while (true) {
     const ssize_t got = recv(connection, piece, sizeof piece, 0);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0)
+    if (got < 0 || absl::Now() > end)
       return fail(FI_ETIMEDOUT, "process %d did not answer within %d s: it may be stopped",
                   int(pid), int(absl::ToInt64Seconds(most)));
     if (got == 0) return answer;
     answer.append(piece, size_t(got));
+    if (answer.size() > kMaxAnswer)
+      return fail(FI_EPROTO, "process %d answered more than %zu bytes", int(pid), kMaxAnswer);
   }
 }
 
