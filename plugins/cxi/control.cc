@@ -185,6 +185,7 @@ void Control::on_access(const Event &event) {
 void Control::on_control(const Event &event) {
   const ControlBits control = ControlBits::of(event.match_bits);
   const Peer peer = Peer::of(event.initiator, event.vni);
+  if (peer.is_nowhere()) return;  // endpoints say where they are in these
   switch (control.type) {
     case ControlType::kNotify:
       return inbox_.on_notify(peer, control.drops);

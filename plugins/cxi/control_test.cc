@@ -19,6 +19,12 @@ struct NoMessages final : sdk::ReceiverSink {
   void discard(sdk::Unexpected &) override {}
 };
 
+// Its bits may be those of any NIC's address.
+TEST(Peer, WhoGoesByItsRankIsNowhere) {
+  EXPECT_TRUE(Peer::of(match_id(5, kLogical | 3), kVni).is_nowhere());
+  EXPECT_EQ(Peer::of(match_id(5, 3), kVni), (Peer{3, 5, kVni}));
+}
+
 class ControlTest : public ::testing::Test {
  protected:
   ControlTest() {

@@ -37,11 +37,12 @@ struct Peer {
     return {
         .nid = Nid(key >> kPidBits & kMaxNid), .pid = Pid(key & kAnyPid), .vni = Vni(key >> 32)};
   }
-  // As events name it, if they do it by its NIC (words.h: is_logical()).
+  // As events name it. One that goes by its rank (words.h: is_logical()) is nowhere: sources.h knows
+  // where.
   static constexpr Peer of(uint32_t initiator, Vni vni) {
-    return {.nid = initiator & kMatchAnyEp & kMaxNid,
-            .pid = Pid(initiator >> kMatchEpBits),
-            .vni = vni};
+    const Pid pid = Pid(initiator >> kMatchEpBits);
+    if (is_logical(initiator)) return nowhere(pid, vni);
+    return {.nid = initiator & kMatchAnyEp & kMaxNid, .pid = pid, .vni = vni};
   }
   // Of a sender whose rank says nothing: no NIC has this number.
   static constexpr Peer nowhere(Pid pid, Vni vni) {

@@ -40,6 +40,10 @@ constexpr bool is_logical(uint32_t initiator) {
 constexpr uint32_t rank_of(uint32_t initiator) {
   return initiator & (kLogical - 1);
 }
+// Whether a sender on this NIC may go by that name. Which rank it has, no NIC knows.
+constexpr bool is_of(uint32_t initiator, Nid nid) {
+  return is_logical(initiator) || (initiator & kMatchAnyEp) == nid;
+}
 constexpr bool accepts(uint32_t wanted, uint32_t initiator) {
   const uint32_t differs = wanted ^ initiator;
   const bool any_pid = wanted >> kMatchEpBits == kMatchAnyPid;

@@ -86,7 +86,12 @@ class Stranger {
 };
 
 Packet packet_to(const FarHost &from, const Address &to, Vni vni = kVni) {
-  return {.op = Op::kPut, .vni = vni, .source = from.nid, .to = to, .token = 77};
+  return {.op = Op::kPut,
+          .vni = vni,
+          .source = from.nid,
+          .to = to,
+          .token = 77,
+          .initiator = match_id(5, from.nid)};
 }
 std::array<uint8_t, kHeadSize> frame_bytes(const Packet &packet) {
   std::array<uint8_t, kHeadSize> head;
@@ -453,7 +458,54 @@ TEST(Hosts, AFrameReachesOnlyWhatItNames) {
       << "that endpoint is another process's";
   EXPECT_EQ(reply_to(packet_to(here, far.at(7))), Rc::kPtlteNotFound);
   EXPECT_EQ(reply_to(packet_to(here, {1, 3, 0})), std::nullopt) << "a NIC of the host itself";
-  EXPECT_EQ(reply_to(packet_to(far, far.at(6))), std::nullopt) << "from a NIC that it is not";
+  Packet other_source = packet_to(here, far.at(6)), other_name = other_source, rank = other_source;
+  other_source.source = far.nid;
+  EXPECT_EQ(reply_to(other_source), std::nullopt) << "from a NIC that it is not";
+  for (const uint32_t name : {far.nid, here.nid ^ 1, here.nid | 1u << kNidBits}) {
+    other_name.initiator = match_id(5, name);
+    EXPECT_EQ(reply_to(other_name), std::nullopt) << "in the name of another NIC";
+  }
+  rank.initiator = match_id(5, kLogical | 3);
+  EXPECT_EQ(reply_to(rank), Rc::kOk) << "a rank says nothing of a NIC";
+}
+
+// Neither another host, nor another process of the host that was asked.
+TEST(Hosts, AnAnswerCountsOnlyFromWhomWasAsked) {
+  const FarHost here, far, other;
+  Node a = here.process(5), b = far.process(6);
+  const auto portal =
+      must(b.lni->portal({.is_matching = true, .flow_control = true, .lossless = true}, *b.events));
+  must(portal->map(*b.endpoint, 1));
+  portal->set_state(PortalState::kEnabled, 0);
+  b.events->ack(1);
+  const std::vector<uint8_t> out = pattern(1);
+  a.start(Op::kPut, far.at(6, 1), out);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!b.neighbours->engine().has_waiting() && std::chrono::steady_clock::now() < end) {
+    a.neighbours->poll();
+    b.neighbours->poll();
+  }
+  ASSERT_TRUE(b.neighbours->engine().has_waiting());
+  for (const FarHost *const from : {&other, &far}) {
+    Stranger stranger(*from, here, HostsOptions().port);
+    stranger.call(here.at(5));
+    ASSERT_TRUE(stranger.answer({&a, &b}).has_value());
+    for (uint64_t slot = 0; slot < 8; ++slot) {
+      std::array<uint8_t, kHeadSize> head;
+      write_head(Reply{.token = uint64_t{1} << 24 | slot}, false, head);
+      stranger.say(head);
+    }
+    EXPECT_TRUE(stranger.hear(1, {&a, &b}).empty()) << "it is over";
+  }
+  EXPECT_FALSE(Process::take(*a.acks).has_value());
+  std::vector<uint8_t> there(1);
+  Entry entry = receive(1);
+  entry.memory = b.everything;
+  entry.start = reinterpret_cast<uintptr_t>(there.data());
+  entry.length = there.size();
+  portal->append(List::kPriority, entry);
+  EXPECT_EQ(a.result({&b}), Rc::kOk);
+  EXPECT_EQ(there, out);
 }
 
 TEST(Hosts, StrangersGetLittle) {

@@ -13,6 +13,12 @@ constexpr size_t kFewAcks = 64, kMostBeforeAcks = 256;
 // Frames that have left, before the others move up; places that a stream without any may have.
 constexpr size_t kMostGone = 1024, kMostIdle = 4096;
 
+// A process of another host reaches the NIC that it has called, and speaks for its own.
+bool is_within(const PeerStream::Ends &ends, const Packet &packet) {
+  return ends.may_ask && packet.to.nid == ends.here && packet.source == ends.there &&
+         is_of(packet.initiator, ends.there);
+}
+
 }  // namespace
 
 // ---- out ----
@@ -288,9 +294,7 @@ std::optional<Refusal> PeerStream::on_head() {
 
 std::optional<Refusal> PeerStream::on_packet_head() {
   const Packet &packet = frame_.packet;
-  // A process of another host reaches the NIC that it has called, and speaks for its own.
-  if (ends_ && (!ends_->may_ask || packet.to.nid != ends_->here || packet.source != ends_->there))
-    return Refusal::kAddress;
+  if (ends_ && !is_within(*ends_, packet)) return Refusal::kAddress;
   if (packet.op == Op::kGet) {
     answer_get(packet);
     return std::nullopt;
