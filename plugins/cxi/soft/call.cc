@@ -32,7 +32,17 @@ Call::Call(const Target &target, unsigned timeout_ms)
       port_(target.door),
       pause_(kFirstPause) {}
 
+void Call::unwatch() {
+  if (fd_.get() >= 0) ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd_.get(), nullptr);
+}
+
+void Call::close() {
+  unwatch();
+  fd_.reset();
+}
+
 sdk::UniqueFd Call::take() {
+  unwatch();
   return std::exchange(fd_, sdk::UniqueFd());
 }
 
@@ -45,7 +55,7 @@ std::string Call::name() const {
 }
 
 Call::State Call::fail_with(Rc why, std::string text) {
-  fd_.reset();
+  close();
   why_ = why;
   text_ = std::move(text);
   return State::kFailed;
@@ -56,6 +66,8 @@ Call::State Call::start(Clock::time_point now, int epoll, void *data) {
   have_ = 0;
   next_try_ = now + pause_;
   pause_ += pause_ / 8;
+  close();
+  epoll_ = epoll;
   fd_ = call_at(target_.from, address_of(target_.from, target_.to.nid), port_);
   if (fd_.get() < 0) return fail_with(Rc::kUndeliverable);
   epoll_event event{.events = EPOLLIN | EPOLLOUT | EPOLLET, .data = {.ptr = data}};
@@ -70,7 +82,7 @@ Call::State Call::on_error(int code) {
   if (!is_at_door && (is_nobody_home(code) || code == ECONNREFUSED)) port_ = target_.door;
   if ((is_at_door && !is_nobody_home(code)) || ++hops_ > kMaxHops)
     return fail_with(Rc::kUndeliverable);
-  fd_.reset();
+  close();
   return State::kWaits;
 }
 
@@ -86,7 +98,7 @@ Call::State Call::on_answer() {
       return State::kWelcome;
     case Hello::Kind::kElsewhere:
       if (++hops_ > kMaxHops) return fail_with(Rc::kUndeliverable);
-      fd_.reset();
+      close();
       port_ = hello->port;
       next_try_ = {};  // at once
       return State::kWaits;

@@ -46,6 +46,8 @@ class Call {
   bool is_due(Clock::time_point now) const { return now >= next_try_ || now >= end_; }
 
   const Target &target() const { return target_; }
+  // Nothing wakes for it any more; closing is not enough where a child after fork() has it, too.
+  void unwatch();
   // ---- of one that is welcome ----
   sdk::UniqueFd take();
   std::string name() const;  // no two processes of the network have the same
@@ -56,6 +58,7 @@ class Call {
 
  private:
   State start(Clock::time_point now, int epoll, void *data);
+  void close();
   State fail_with(Rc why, std::string text = "");
   State on_error(int code);
   State on_answer();
@@ -68,6 +71,7 @@ class Call {
   Clock::duration pause_;
   unsigned hops_ = 0;
   sdk::UniqueFd fd_;
+  int epoll_ = -1;
   bool has_said_ = false;
   std::array<uint8_t, kHelloSize> answer_;
   size_t have_ = 0;

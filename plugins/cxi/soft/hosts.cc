@@ -169,6 +169,7 @@ void Hosts::forget(const Link &link) {
   auto node = callers_.extract(&link);
   if (node.empty()) return;
   node.mapped()->is_over = true;
+  node.mapped()->call.unwatch();
   gone_.push_back(std::move(node.mapped()));
 }
 
@@ -180,7 +181,6 @@ void Hosts::on_caller(Caller &caller, Call::Clock::time_point now) {
       return;
     case Call::State::kWelcome: {
       sdk::UniqueFd fd = call.take();
-      ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd.get(), nullptr);
       const std::string name = call.name();
       const uint64_t key = call.peer_key();
       forget(link);

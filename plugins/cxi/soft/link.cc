@@ -24,6 +24,10 @@ bool Link::open(sdk::UniqueFd fd, int epoll) {
   return true;
 }
 
+void Link::unwatch() {
+  if (is_open()) ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd_.get(), nullptr);
+}
+
 bool Link::read() {
   std::array<uint8_t, kPiece> piece;
   for (int i = 0; i < kPieces && stream.wants_input(); ++i) {

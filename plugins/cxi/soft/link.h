@@ -31,6 +31,8 @@ class Link {
   // False: `epoll` has no room for it.
   bool open(sdk::UniqueFd fd, int epoll);
   bool is_open() const { return fd_.get() >= 0; }
+  // Nothing wakes for it any more. To close it is not enough: a child after fork() may have it, too.
+  void unwatch();
   bool read();   // false: it is over
   bool write();  // false: it is over
   // Whether it waits for nothing but input.

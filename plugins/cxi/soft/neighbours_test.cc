@@ -121,6 +121,28 @@ TEST(Neighbours, AKilledProcessFailsWhatIsUnderWayWithItAlone) {
   EXPECT_EQ(a.result(), Rc::kOk);
 }
 
+// A connection that has ended wakes nobody, though a child of fork() has its socket.
+TEST(Neighbours, AChildMayKeepAConnectionThatEnds) {
+  const TestFolder folder;
+  Node a(folder.path, 1, 5);
+  TestProcess other([&](const auto &ready) {
+    Node node(folder.path, 2, 6);
+    ready();
+    serve(*node.neighbours);
+  });
+  a.start(Op::kPut, {2, 6, 0}, pattern(0));
+  EXPECT_EQ(a.result(), Rc::kEntryNotFound);
+  TestProcess child([](const auto &ready) {
+    ready();
+    pause();
+  });
+  other.kill_it();
+  a.start(Op::kPut, {2, 6, 0}, pattern(0));
+  EXPECT_NE(a.result(), Rc::kOk);
+  pollfd descriptor{a.neighbours->wait_fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&descriptor, 1, 0), 0);
+}
+
 TEST(Neighbours, ManyProcessesReachOne) {
   const TestFolder folder;
   Node hub(folder.path, 1, 5);
