@@ -110,6 +110,7 @@ bool Control::put(const Peer &peer, uint64_t bits, EventQueue &eq, uint64_t user
   put.to = {peer.nid, peer.pid, kWriteIndex};
   put.match_bits = bits;
   put.initiator = ports_.initiator;
+  put.is_answer = true;
   put.eq = &eq;
   put.user_ptr = user_ptr;
   if (queue_.post(put, peer.vni) != 0) return false;

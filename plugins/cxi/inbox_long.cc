@@ -84,6 +84,7 @@ void Inbox::read_rest(Incoming &message, uint64_t remote_offset, uint8_t id) {
   get.remote_offset = remote_offset;
   get.match_bits = read_bits(id, message.bits);
   get.initiator = ports_.initiator;
+  get.is_answer = true;
   get.eq = events_.get();
   get.user_ptr = reinterpret_cast<uintptr_t>(&message);
   gets_.push_back(&message);

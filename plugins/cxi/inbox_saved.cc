@@ -148,6 +148,7 @@ void Inbox::discard(sdk::Unexpected &message) {
     get.match_bits = read_bits(saved.rendezvous_id, saved.bits);
     get.remote_offset = saved.remote_offset;
     get.initiator = ports_.initiator;
+    get.is_answer = true;
     if (queue_.post(get, saved.sender.peer.vni) == 0) queue_.flush();
   }
   if (events_ != nullptr && !saved.is_rendezvous && saved.bits & kMatchComplete)
@@ -168,6 +169,7 @@ void Inbox::tell_matched(const Peer &peer, uint64_t bits) {
   notice.to = {peer.nid, peer.pid, kDoneIndex};
   notice.match_bits = MessageBits().with_transaction(transaction_of(bits)).bits;
   notice.initiator = ports_.initiator;
+  notice.is_answer = true;
   if (queue_.post(notice, peer.vni) == 0) queue_.flush();
 }
 

@@ -65,6 +65,7 @@ struct Transfer {
   uint64_t match_bits = 0, header_data = 0;
   uint32_t initiator = 0;  // match_id()
   bool restricted = false;
+  bool is_answer = false;        // the peer that it goes to has caused it
   bool flush = false;            // acknowledged when the target's process can see the bytes
   bool success_disable = false;  // no event if all is well
   // The acknowledgement or reply adds 1 to the counter, or the bytes.

@@ -207,6 +207,7 @@ void Engine::start(Operation &operation) {
                 .rendezvous_id = t.rendezvous_id,
                 .restricted = t.restricted,
                 .flush = t.flush,
+                .is_answer = t.is_answer,
                 .amo_op = t.amo_op,
                 .amo_type = t.amo_type,
                 .cswap = t.cswap,

@@ -39,7 +39,17 @@ struct Patient final : Asker {
     FUZZ_CHECK(reply.rc != Rc::kNone);
     FUZZ_CHECK(waiting-- != 0);
   }
-  size_t waiting = 0;
+  bool take_room(size_t bytes) override {
+    if (bytes > kRoom - room) return false;
+    room += bytes;
+    return true;
+  }
+  void give_room(size_t bytes) override {
+    FUZZ_CHECK(bytes <= room);
+    room -= bytes;
+  }
+  static constexpr size_t kRoom = 2000;
+  size_t waiting = 0, room = 0;
 };
 
 class Host final : public Outside, public Pool {
@@ -345,7 +355,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     while (!in.empty()) step(node, host, in);
     host.stream = nullptr;
   }
-  FUZZ_CHECK(host.patient.waiting == 0);
+  FUZZ_CHECK(host.patient.waiting == 0 && host.patient.room == 0);
   for (const Resource resource : {Resource::kListEntry, Resource::kTriggered})
     FUZZ_CHECK(host.used(resource) == 0);
   return 0;

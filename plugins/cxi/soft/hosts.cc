@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "plugins/cxi/soft/network.h"
@@ -103,11 +104,7 @@ void Hosts::accept_all(Listener &listener) {
     if (fd.get() < 0) return;
     const uint32_t caller = caller_of(fd.get());
     if (!is_in_network_of(listener.address, caller)) continue;
-    if (visitors_.size() == kMaxVisitors) {
-      visitors_.front()->is_over = true;
-      gone_.push_back(std::move(visitors_.front()));
-      visitors_.pop_front();
-    }
+    if (visitors_.size() == kMaxVisitors) make_room();
     const auto end = Call::Clock::now() + std::chrono::milliseconds(options_.timeout_ms);
     visitors_.push_back(
         std::make_unique<Visitor>(std::move(fd), listener.nid, caller & kMaxNid, end));
@@ -118,23 +115,52 @@ void Hosts::accept_all(Listener &listener) {
   }
 }
 
-bool Hosts::on_visitor(Visitor &visitor) {
-  const ssize_t n = ::recv(visitor.fd.get(), visitor.bytes.data() + visitor.have,
-                           visitor.bytes.size() - visitor.have, 0);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-  if (n <= 0) return false;
+// Of an address that has many, others lose none.
+void Hosts::make_room() {
+  std::map<Nid, size_t> counts;
+  for (const auto &visitor : visitors_) ++counts[visitor->there];
+  end(std::ranges::max_element(visitors_, {},
+                               [&](const auto &visitor) { return counts[visitor->there]; }));
+}
+
+void Hosts::end(std::list<std::unique_ptr<Visitor>>::iterator visitor) {
+  (*visitor)->is_over = true;
+  if ((*visitor)->fd.get() >= 0)
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, (*visitor)->fd.get(), nullptr);
+  gone_.push_back(std::move(*visitor));
+  visitors_.erase(visitor);
+}
+
+void Hosts::on_visitor(Visitor &visitor) {
+  if (hears(visitor) && (visitor.have != visitor.bytes.size() || answer(visitor))) return;
+  end(std::ranges::find(visitors_, &visitor, &std::unique_ptr<Visitor>::get));
+}
+
+// Who has said all waits for the answer, in silence.
+bool Hosts::hears(Visitor &visitor) {
+  uint8_t more;
+  const bool is_whole = visitor.have == visitor.bytes.size();
+  const ssize_t n = is_whole ? ::recv(visitor.fd.get(), &more, sizeof more, 0)
+                             : ::recv(visitor.fd.get(), visitor.bytes.data() + visitor.have,
+                                      visitor.bytes.size() - visitor.have, 0);
+  if (n < 0) return errno == EAGAIN || errno == EINTR;
+  if (n == 0 || is_whole) return false;
   visitor.have += size_t(n);
-  if (visitor.have != visitor.bytes.size()) return true;
+  return true;
+}
+
+bool Hosts::answer(Visitor &visitor) {
   const auto call = parse_hello(visitor.bytes);
-  Hello answer{.kind = Hello::Kind::kRefused, .rc = Rc::kUndeliverable};
+  std::optional<Hello> answer = Hello{.kind = Hello::Kind::kRefused, .rc = Rc::kUndeliverable};
   // Who is no NIC gets no answer; one of another version is told ours.
   if (!call && call.error() != Refusal::kVersion) return false;
   if (call && call->kind == Hello::Kind::kCall && call->to.nid == visitor.here)
-    answer = user_.find(*call);
-  const bool is_welcome = answer.kind == Hello::Kind::kWelcome;
-  if (is_welcome) answer.key = key_for(visitor.here, visitor.there);
+    answer = user_.find(*call, visitor.there);
+  if (!answer) return true;
+  const bool is_welcome = answer->kind == Hello::Kind::kWelcome;
+  if (is_welcome) answer->key = key_for(visitor.here, visitor.there);
   std::array<uint8_t, kHelloSize> bytes;
-  write_hello(answer, bytes);
+  write_hello(*answer, bytes);
   if (::send(visitor.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) != ssize_t(bytes.size()))
     return false;
   if (!is_welcome) return false;
@@ -199,18 +225,23 @@ void Hosts::on_time(Call::Clock::time_point now) {
   uint64_t ticks;
   while (::read(timer_.get(), &ticks, sizeof ticks) < 0 && errno == EINTR) {
   }
-  std::erase_if(visitors_, [&](auto &visitor) {
-    if (now < visitor->end) return false;
-    visitor->is_over = true;
-    gone_.push_back(std::move(visitor));
-    return true;
-  });
+  for (auto at = visitors_.begin(); at != visitors_.end();) {
+    Visitor &visitor = **at++;
+    if (now >= visitor.end)
+      end(std::prev(at));
+    else if (visitor.have == visitor.bytes.size())
+      on_visitor(visitor);
+  }
   std::vector<Caller *> callers;
   for (const auto &[link, caller] : callers_) callers.push_back(caller.get());
   for (Caller *const caller : callers)
     if (!caller->is_over && caller->call.is_due(now)) on_caller(*caller, now);
   for (const auto &listener : listeners_) accept_all(*listener);
-  user_.on_tick(options_.timeout_ms);
+  const bool is_tick = now >= next_tick_;
+  const std::chrono::milliseconds timeout(options_.timeout_ms);
+  if (is_tick)
+    next_tick_ = now + timeout / kTicks * 7 / 8;  // the timer's next is not later than that
+  user_.on_time(options_.timeout_ms, is_tick);
 }
 
 void Hosts::watch_links(bool any) {
@@ -218,10 +249,15 @@ void Hosts::watch_links(bool any) {
   set_timer();
 }
 
+void Hosts::be_hasty(bool hasty) {
+  is_hasty_ = hasty;
+  set_timer();
+}
+
 void Hosts::set_timer() {
-  const bool is_hasty = !callers_.empty() || !visitors_.empty();
+  const bool is_hasty = is_hasty_ || !callers_.empty() || !visitors_.empty();
   const int64_t period = is_hasty     ? kCallTickMs
-                         : has_links_ ? std::max(1, int(options_.timeout_ms / 4))
+                         : has_links_ ? std::max(1u, options_.timeout_ms / kTicks)
                                       : 0;
   if (timer_.get() < 0 || std::exchange(period_ms_, period) == period) return;
   const timespec span{.tv_sec = period / 1000, .tv_nsec = period % 1000 * 1'000'000};
@@ -243,12 +279,8 @@ void Hosts::poll() {
       accept_all(static_cast<Listener &>(*source));
     } else if (source->kind == Source::Kind::kCaller) {
       on_caller(static_cast<Caller &>(*source), now);
-    } else if (!on_visitor(static_cast<Visitor &>(*source))) {
-      source->is_over = true;
-      const auto at = std::ranges::find(
-          visitors_, source, [](const auto &one) { return static_cast<Source *>(one.get()); });
-      gone_.push_back(std::move(*at));
-      visitors_.erase(at);
+    } else {
+      on_visitor(static_cast<Visitor &>(*source));
     }
   }
   gone_.clear();

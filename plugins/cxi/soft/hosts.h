@@ -22,8 +22,9 @@
 // two connections have the same ends: an acknowledgement may then go along with a message.
 //
 // Who calls has little room: its address must be in the NIC's network; it has to say whom it wants
-// within the timeout; and few may do so at a time, of whom the oldest makes room for the next. Those
-// that have said it are bounded by the limit of descriptors.
+// within the timeout; and few may do so at a time. The oldest of the address that has the most makes
+// room for the next. How many of those that have said it are welcome, the user decides: who is not yet
+// waits until the timeout.
 //
 // All calls are for whoever polls. Not for a NIC of 127.0.0.0/8: nothing listens for that.
 #ifndef WEFT_PLUGINS_CXI_SOFT_HOSTS_H
@@ -38,6 +39,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,21 +59,22 @@ struct HostsOptions {
 
 class Hosts {
  public:
-  static constexpr size_t kMaxVisitors = 64;  // that have not said whom they want
+  static constexpr size_t kMaxVisitors = 64;  // that are not welcome yet
+  static constexpr unsigned kTicks = 4;       // in the timeout
 
   class User {
    public:
     virtual ~User() = default;
-    // Whom a caller finds here: kWelcome, kElsewhere or kRefused.
-    virtual Hello find(const Hello &call) = 0;
+    // Whom a caller finds here: kWelcome, kElsewhere or kRefused. None: not yet.
+    virtual std::optional<Hello> find(const Hello &call, Nid there) = 0;
     // `key`: what the peer told us, as in its call so in its welcome; 0: nothing.
     virtual void on_asker(sdk::UniqueFd fd, Nid here, Nid there, uint64_t key) = 0;
     // What came of call().
     virtual void on_welcome(Link &link, sdk::UniqueFd fd, const std::string &name,
                             uint64_t key) = 0;
     virtual void on_failure(Link &link, Rc why) = 0;
-    // Some time has passed.
-    virtual void on_tick(unsigned timeout_ms) = 0;
+    // Some time has passed; `is_tick`: a part of the timeout.
+    virtual void on_time(unsigned timeout_ms, bool is_tick) = 0;
   };
 
   Hosts(User &user, HostsOptions options);
@@ -83,8 +86,12 @@ class Hosts {
   Result<uint16_t> listen(Nid nid, uint32_t address);
   void call(Link &link, const Call::Target &target);
   void forget(const Link &link);
-  // Whether there are connections, which want on_tick().
+  // What we have told the other host about us is forgotten.
+  void forget_key(Nid here, Nid there) { keys_.erase({here, there}); }
+  // Whether there are connections, which want on_time().
   void watch_links(bool any);
+  // The user waits for something that nobody tells: on_time() comes often.
+  void be_hasty(bool hasty);
 
   // Readable when poll() has something to do; -1: never, since no NIC listens.
   int wait_fd() const { return epoll_.get(); }
@@ -100,7 +107,11 @@ class Hosts {
   Result<void> open();
   Result<void> add_listener(sdk::UniqueFd fd, Nid nid, uint32_t address);
   void accept_all(Listener &listener);
-  bool on_visitor(Visitor &visitor);  // false: it is over
+  void make_room();
+  bool hears(Visitor &visitor);   // false: it is over
+  bool answer(Visitor &visitor);  // likewise
+  void on_visitor(Visitor &visitor);
+  void end(std::list<std::unique_ptr<Visitor>>::iterator visitor);
   uint64_t key_for(Nid here, Nid there);
   void on_caller(Caller &caller, Call::Clock::time_point now);
   void on_time(Call::Clock::time_point now);
@@ -110,7 +121,8 @@ class Hosts {
   const HostsOptions options_;
   sdk::UniqueFd epoll_, timer_;
   int64_t period_ms_ = 0;  // of the timer; 0: it is off
-  bool has_links_ = false;
+  bool has_links_ = false, is_hasty_ = false;
+  Call::Clock::time_point next_tick_;
   std::map<Nid, uint16_t> ports_;
   std::map<std::pair<Nid, Nid>, uint64_t> keys_;  // by our NIC and the other one
   std::vector<std::unique_ptr<Listener>> listeners_;

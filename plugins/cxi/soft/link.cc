@@ -35,7 +35,7 @@ bool Link::read() {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno == EAGAIN;
     if (n == 0) return false;
-    has_input = true;
+    has_input = has_moved = true;
     if (stream.on_bytes(std::span(piece).first(size_t(n)))) return false;
     if (size_t(n) != piece.size()) return true;
   }
@@ -56,17 +56,19 @@ bool Link::write() {
     const ssize_t n = ::send(fd_.get(), made_.get() + begin_, end_ - begin_, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno != EAGAIN) return false;
-    if (n > 0) begin_ += size_t(n);
+    if (n > 0) {
+      begin_ += size_t(n);
+      has_moved = true;
+    }
     if (begin_ != end_) break;
   }
   watch(true);
   return true;
 }
 
-// What the socket wakes for. While the peer does not read its answers, its questions wait.
+// What the socket wakes for. While the stream wants no input, of the peer only its end counts.
 void Link::watch(bool output) {
-  const uint32_t wanted =
-      (stream.wants_input() ? uint32_t{EPOLLIN} : 0) | (output ? uint32_t{EPOLLOUT} : 0);
+  const uint32_t wanted = (stream.wants_input() ? EPOLLIN : EPOLLRDHUP) | (output ? EPOLLOUT : 0u);
   if (std::exchange(watched_, wanted) == wanted) return;
   epoll_event event{.events = wanted, .data = {.ptr = this}};
   ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd_.get(), &event);

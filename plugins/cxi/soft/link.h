@@ -37,6 +37,9 @@ class Link {
   bool write();  // false: it is over
   // Whether it waits for nothing but input.
   bool is_quiet() const { return watched_ == EPOLLIN; }
+  // Whether it reads no more for now, because its stream does not want it.
+  bool is_stopped() const { return (watched_ & EPOLLIN) == 0; }
+  bool is_idle() const { return begin_ == end_ && stream.is_idle(); }  // as the stream's
   // Whether all that is to be written are a few acknowledgements.
   bool has_only_acks() const { return begin_ == end_ && stream.has_only_acks(); }
   int fd() const { return fd_.get(); }
@@ -49,8 +52,14 @@ class Link {
   bool has_input = false;              // by the last read()
   bool is_marked = false;              // it has output
   bool is_late = false;                // it has answers that may wait
-  // Of another host: the connection in the other direction with the same ends, and whether answers
-  // have gone along with its questions. What both ends know of the pair; `key` 0: nothing.
+  bool has_moved = false;              // bytes, in either direction, since the last tick
+  unsigned quiet_ticks = 0;            // without any
+  // Of another host: its NIC, and whether this process calls it for what it has to say by itself.
+  Nid there = 0;
+  bool is_own = false;
+  enum class Turn : uint8_t { kNone, kWaits, kHas } turn = Turn::kNone;  // to call
+  // The connection in the other direction with the same ends, and whether answers have gone along
+  // with its questions. What both ends know of the pair; `key` 0: nothing.
   Link *partner = nullptr;
   bool is_carried = false;
   unsigned ticks_alone = 0;  // since such a partner has ended

@@ -239,6 +239,7 @@ void Neighbours::poll_once(Answers answers) {
   }
   if (!poll_hot()) poll_all();
   if (engine_.has_waiting()) engine_.try_waiting();
+  if (rooms_.has_freed.load(std::memory_order_relaxed)) mark_stopped();
   write_marked();
   remove_ended();
 }
@@ -281,6 +282,10 @@ void Neighbours::poll_all() {
     auto *const link = static_cast<Link *>(events[i].data.ptr);
     if (link == nullptr) {
       accept_all();
+      continue;
+    }
+    if (link->is_stopped() && (events[i].events & ~uint32_t{EPOLLOUT}) != 0) {
+      end(*link);  // the peer has ended
       continue;
     }
     link->has_input = false;
@@ -341,8 +346,19 @@ bool Neighbours::read_from(Link &link) {
 
 bool Neighbours::write_to(Link &link) {
   if (link.is_open()) return link.write();
-  if (link.target) hosts_.call(link, *std::exchange(link.target, std::nullopt));
-  return true;  // what is sent waits until there is a socket
+  if (!link.target) return true;  // what is sent waits until there is a socket
+  bool may_call;
+  {
+    const EngineGuard guard(engine_.lock);
+    if (link.turn == Link::Turn::kNone)
+      link.turn = may_answer(link) ? Link::Turn::kHas : Link::Turn::kWaits;
+    may_call = link.turn == Link::Turn::kHas;
+  }
+  if (may_call)
+    hosts_.call(link, *std::exchange(link.target, std::nullopt));
+  else
+    hosts_.be_hasty(true);
+  return true;
 }
 
 void Neighbours::end(Link &link) {
@@ -371,11 +387,11 @@ void Neighbours::remove(Link &link) {
     links_.erase(at);
     if (link.is_far) forget_far(link, nullptr);
     lose_partner(link);
+    if (link.is_far &&
+        std::ranges::none_of(links_, [&](const auto &other) { return other->ends == link.ends; }))
+      hosts_.forget_key(Nid(link.ends >> 32), Nid(link.ends));
   }
-  if (link.is_far && link.is_open()) {
-    if (link.name.empty()) --askers_;
-    hosts_.watch_links(--far_links_ != 0);
-  }
+  if (link.is_far && link.is_open()) hosts_.watch_links(--far_links_ != 0);
   gone->stream.end(link.why);
 }
 

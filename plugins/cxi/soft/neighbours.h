@@ -31,6 +31,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -43,6 +45,7 @@
 #include "plugins/cxi/soft/outside.h"
 #include "plugins/cxi/soft/peer_stream.h"
 #include "plugins/cxi/soft/registry.h"
+#include "plugins/cxi/soft/room.h"
 
 namespace weft::cxi {
 
@@ -126,15 +129,25 @@ class Neighbours final : public Outside, private Hosts::User {
   void remove(Link &link);
 
   // ---- neighbours_far.cc; with `polling_` ----
-  Hello find(const Hello &call) override;
+  std::optional<Hello> find(const Hello &call, Nid there) override;
   void on_asker(sdk::UniqueFd fd, Nid here, Nid there, uint64_t key) override;
   void on_welcome(Link &link, sdk::UniqueFd fd, const std::string &name, uint64_t key) override;
   void on_failure(Link &link, Rc why) override;
-  void on_tick(unsigned timeout_ms) override;
+  void on_time(unsigned timeout_ms, bool is_tick) override;
+  void be_own(Link &link);
   void forget_far(const Link &link, Link *other);
   void find_partner(Link &link);
   void lose_partner(Link &link);
   bool is_left_alone(Link &link);  // for each tick
+
+  // ---- neighbours_strangers.cc; with `polling_`, and but for the last one the engine's lock ----
+  bool may_ask(Nid there);
+  bool may_answer(const Link &link);
+  void give_turns();
+  std::set<Nid> called() const;
+  bool is_over(const Link &link) const;
+  std::shared_ptr<Room> room_of(Nid there);
+  void mark_stopped();
 
   const std::string folder_;
   const RegistryLimits limits_;
@@ -151,7 +164,7 @@ class Neighbours final : public Outside, private Hosts::User {
   // ---- of whoever polls ----
   Hosts hosts_;
   bool watches_hosts_ = false;
-  size_t far_links_ = 0, askers_ = 0;  // open ones to other hosts; and those from there
+  size_t far_links_ = 0;  // open ones to other hosts
   // Those that had something last. A neighbour has two, one for each direction.
   std::array<Link *, 2> hot_{};
   size_t hot_at_ = 0;  // which of them is looked at next
@@ -178,6 +191,8 @@ class Neighbours final : public Outside, private Hosts::User {
   std::unordered_map<uint64_t, Known> known_;       // by NIC, VNI and PID
   std::map<Nid, uint32_t> addresses_;               // of our NICs that reach other hosts
   std::map<std::pair<Nid, uint64_t>, Link *> far_;  // by our NIC; and NIC, VNI and PID
+  Rooms rooms_;
+  std::map<Nid, std::weak_ptr<Room>> room_of_;  // of other hosts
 };
 
 }  // namespace weft::cxi

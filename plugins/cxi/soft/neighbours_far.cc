@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Neighbours on other hosts.
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,13 +13,6 @@
 
 namespace weft::cxi {
 namespace {
-
-// Half of what may be open is for those who call.
-size_t most_askers() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 512;
-  return std::max<size_t>(16, size_t(limit.rlim_cur) / 2);
-}
 
 uint64_t ends_of(Nid here, Nid there) {
   return uint64_t{here} << 32 | there;
@@ -41,7 +33,10 @@ Result<void> Neighbours::watch_hosts() {
 // address once.
 Link *Neighbours::far_link(uint32_t own, const Packet &packet) {
   const auto place = std::pair(packet.source, key_of(packet.to.nid, packet.vni, packet.to.pid));
-  if (const auto known = far_.find(place); known != far_.end()) return known->second;
+  if (const auto known = far_.find(place); known != far_.end()) {
+    if (!packet.is_answer) be_own(*known->second);
+    return known->second;
+  }
   if (Registry::exists(folder_, packet.to.nid) &&
       is_own_address(weft::cxi::address_of(own, packet.to.nid)))
     return nullptr;
@@ -51,8 +46,17 @@ Link *Neighbours::far_link(uint32_t own, const Packet &packet) {
   link->target = {.from = own, .door = hosts_.options().port, .vni = packet.vni, .to = packet.to};
   link->stream.set_ends({.here = packet.source, .there = packet.to.nid});
   link->ends = ends_of(packet.source, packet.to.nid);
+  link->there = packet.to.nid;
+  if (!packet.is_answer) be_own(*link);
   links_.push_back(std::move(link));
   return far_[place] = links_.back().get();
+}
+
+void Neighbours::be_own(Link &link) {
+  if (std::exchange(link.is_own, true)) return;
+  link.turn = Link::Turn::kHas;
+  if (const auto room = room_of_.find(link.there); room != room_of_.end())
+    if (const auto living = room->second.lock()) living->be_known();
 }
 
 void Neighbours::forget_far(const Link &link, Link *other) {
@@ -66,7 +70,7 @@ void Neighbours::forget_far(const Link &link, Link *other) {
 
 // ---- Hosts::User ----
 
-Hello Neighbours::find(const Hello &call) {
+std::optional<Hello> Neighbours::find(const Hello &call, Nid there) {
   Hello answer{.kind = Hello::Kind::kRefused, .rc = Rc::kUndeliverable};
   const EngineGuard guard(engine_.lock);
   const auto registry = registries_.find(call.to.nid);
@@ -79,7 +83,7 @@ Hello Neighbours::find(const Hello &call) {
   answer.port = uint16_t(owner->door >> kDoorBits);
   if (answer.port == 0) return answer;
   const bool is_ours = owner->process == uint32_t(::getpid()) && (owner->door & kDoorMask) == door_;
-  if (is_ours && askers_ >= most_askers()) return answer;
+  if (is_ours && !may_ask(there)) return std::nullopt;
   answer.kind = is_ours ? Hello::Kind::kWelcome : Hello::Kind::kElsewhere;
   answer.rc = Rc::kOk;
   return answer;
@@ -90,12 +94,13 @@ void Neighbours::on_asker(sdk::UniqueFd fd, Nid here, Nid there, uint64_t key) {
   const EngineGuard guard(engine_.lock);
   Link *const link = add(std::move(fd), "");
   if (link == nullptr) return;
-  link->is_far = true;
+  link->is_far = link->has_moved = true;
+  link->there = there;
   link->stream.set_ends({.here = here, .there = there, .may_ask = true});
+  link->stream.set_room(room_of(there));
   link->key = key;
   link->ends = ends_of(here, there);
   find_partner(*link);
-  ++askers_;
   hosts_.watch_links(++far_links_ != 0);
 }
 
@@ -104,6 +109,7 @@ void Neighbours::on_welcome(Link &link, sdk::UniqueFd fd, const std::string &nam
   const EngineGuard guard(engine_.lock);
   const auto [at, is_new] = by_name_.try_emplace(name, &link);
   if (!is_new) {
+    if (link.is_own) be_own(*at->second);
     link.stream.hand_over(at->second->stream);
     forget_far(link, at->second);
     mark(*at->second);
@@ -123,12 +129,14 @@ void Neighbours::on_failure(Link &link, Rc why) {
   end(link);
 }
 
-void Neighbours::on_tick(unsigned timeout_ms) {
+void Neighbours::on_time(unsigned timeout_ms, bool is_tick) {
   const EngineGuard guard(engine_.lock);
-  for (const std::unique_ptr<Link> &link : links_)
-    if (link->is_far && link->is_open() &&
-        (is_silent(link->fd(), timeout_ms) || is_left_alone(*link)))
-      end(*link);
+  for (const std::unique_ptr<Link> &link : links_) {
+    if (!is_tick || !link->is_far || !link->is_open()) continue;
+    link->quiet_ticks = std::exchange(link->has_moved, false) ? 0 : link->quiet_ticks + 1;
+    if (is_silent(link->fd(), timeout_ms) || is_left_alone(*link)) end(*link);
+  }
+  give_turns();
 }
 
 }  // namespace weft::cxi

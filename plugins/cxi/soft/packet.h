@@ -13,6 +13,7 @@
 
 #include <weft/sdk/hmem.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "plugins/cxi/nic/command.h"
@@ -26,6 +27,9 @@ struct Reply;
 class Asker {
  public:
   virtual void on_late(const Reply &reply) = 0;
+  // Room for a packet that waits, until it waits no more. False: its sender has had its share.
+  virtual bool take_room(size_t bytes) = 0;
+  virtual void give_room(size_t bytes) = 0;
 
  protected:
   ~Asker() = default;
@@ -43,6 +47,7 @@ struct Packet {
   uint32_t eager_length = 0;  // of Op::kRendezvousPut: what has come along
   uint8_t rendezvous_id = 0;
   bool restricted = false, flush = false;
+  bool is_answer = false;  // Transfer::is_answer, for this process alone
   AmoOp amo_op = AmoOp::kSum;
   AmoType amo_type = AmoType::kUint64;
   Cswap cswap = Cswap::kEq;

@@ -62,17 +62,22 @@ void PeerStream::note(uint64_t token) {
   const size_t slot = Engine::slot_of(token);
   if (slot >= asked_.size()) asked_.resize(std::max(slot + 1, 2 * asked_.size()));
   // Of two, the older one was given up. It comes as the second where a stream is handed over.
-  if (asked_[slot] != 0) overtaken_.push_back(std::min(asked_[slot], token));
+  if (asked_[slot] != 0)
+    overtaken_.push_back(std::min(asked_[slot], token));
+  else
+    ++asking_;
   asked_[slot] = std::max(asked_[slot], token);
 }
 
 // With the engine's lock held. Another question may have got the place while the answer came.
 void PeerStream::note_answer(uint64_t token) {
   uint64_t &asked = asked_[Engine::slot_of(token)];
-  if (asked == token)
-    asked = 0;
-  else
+  if (asked != token) {
     take_overtaken(token);
+    return;
+  }
+  asked = 0;
+  --asking_;
 }
 
 // With the engine's lock held.
@@ -89,6 +94,7 @@ void PeerStream::hand_over(PeerStream &to) {
   first_ = acks_ = 0;
   for (uint64_t &token : asked_)
     if (token != 0) to.note(std::exchange(token, 0));
+  asking_ = 0;
   to.overtaken_.insert(to.overtaken_.end(), overtaken_.begin(), overtaken_.end());
   overtaken_.clear();
 }
@@ -236,7 +242,24 @@ bool PeerStream::move_acks(PeerStream &to) {
 
 bool PeerStream::wants_input() const {
   const EngineGuard guard(engine_.lock);
-  return reply_bytes_ <= kMaxReplies;
+  return reply_bytes_ <= kMaxReplies && (waiting_ == 0 || !room_->is_short());
+}
+
+bool PeerStream::is_idle() const {
+  return first_ == items_.size() && asking_ == 0 && overtaken_.empty() && waiting_ == 0;
+}
+
+// ---- room, with the engine's lock held ----
+
+bool PeerStream::take_room(size_t bytes) {
+  if (!room_->take(bytes)) return false;
+  waiting_ += bytes;
+  return true;
+}
+
+void PeerStream::give_room(size_t bytes) {
+  room_->give(bytes);
+  waiting_ -= bytes;
 }
 
 // ---- in ----
@@ -310,11 +333,23 @@ std::optional<Refusal> PeerStream::on_packet_head() {
   if (begun.reply) {
     answer(*begun.reply);
     taking_ = Taking::kNothing;
-  } else if (taking_ == Taking::kWhole && frame_.bytes > kMaxWhole) {
+  } else if (taking_ == Taking::kWhole && !may_collect()) {
     answer({.token = packet.token, .rc = Rc::kDropped});
     taking_ = Taking::kNothing;
   }
   return std::nullopt;
+}
+
+bool PeerStream::may_collect() {
+  const EngineGuard guard(engine_.lock);
+  if (frame_.bytes > kMaxWhole || !room_->take(frame_.bytes)) return false;
+  collected_ = frame_.bytes;
+  return true;
+}
+
+// With the engine's lock held.
+void PeerStream::stop_collecting() {
+  room_->give(std::exchange(collected_, 0));
 }
 
 void PeerStream::take(std::span<const uint8_t> bytes) {
@@ -337,6 +372,10 @@ void PeerStream::on_frame(bool good) {
       Packet &packet = frame_.packet;
       packet.bytes = whole_.data();
       packet.asker = this;
+      if (collected_ != 0) {
+        const EngineGuard guard(engine_.lock);
+        stop_collecting();  // the bytes that wait count as such
+      }
       answer(good ? engine_.on_packet(packet)
                   : Reply{.token = packet.token, .rc = Rc::kMstCancelled});
       whole_.clear();
@@ -371,7 +410,9 @@ void PeerStream::end(Rc why) {
   {
     const EngineGuard guard(engine_.lock);
     engine_.forget(static_cast<const Asker &>(*this));
+    stop_collecting();
     asked.swap(asked_);
+    asking_ = 0;
     overtaken_.clear();
     items_.erase(items_.begin(), items_.begin() + ptrdiff_t(first_));
     items.swap(items_);

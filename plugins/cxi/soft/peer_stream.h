@@ -12,7 +12,8 @@
 // It has no socket. Whoever carries the bytes calls on_bytes() with what has come, writes what
 // output() gives, and calls end() when the connection is over. Long operations are read from and
 // written to the memory of their processes while they pass, so it keeps little: heads, short
-// operations, and of others' at most kMaxWhole bytes that cannot be placed yet.
+// operations, and of others' at most kMaxWhole bytes that cannot be placed yet, if there is room
+// (room.h).
 //
 // send() is for Outside::send(), with the engine's lock held. The other calls are for one thread at
 // a time. Bytes that are no frames, or an answer to what was not asked, end the stream: on_bytes()
@@ -24,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -31,6 +33,7 @@
 
 #include "plugins/cxi/soft/engine.h"
 #include "plugins/cxi/soft/frame.h"
+#include "plugins/cxi/soft/room.h"
 
 namespace weft::cxi {
 
@@ -51,6 +54,8 @@ class PeerStream final : private Asker {
     bool may_ask = false;
   };
   void set_ends(const Ends &ends) { ends_ = ends; }
+  // That of its host, before anything has come. Else it has one by itself.
+  void set_room(std::shared_ptr<Room> room) { room_ = std::move(room); }
 
   // With the engine's lock held: there is output that no call of the carrier has brought.
   void set_on_output(std::function<void()> call) { on_output_ = std::move(call); }
@@ -60,6 +65,11 @@ class PeerStream final : private Asker {
   // Another stream sends what this one has not begun to; with the engine's lock held.
   void hand_over(PeerStream &to);
 
+  // With the engine's lock held. Whether nothing is under way that either side has asked for; whether
+  // something of the peer waits at a portal.
+  bool is_idle() const;
+  bool has_waiting() const { return waiting_ != 0; }
+
   // Whether what is to be sent are acknowledgements, and only a few. They may go by the connection
   // on which we ask the same process, its partner.
   bool has_only_acks() const;
@@ -67,7 +77,8 @@ class PeerStream final : private Asker {
   void set_partner(PeerStream *partner) { partner_ = partner; }
   // The next bytes of the stream; returns how many. 0: there are none.
   size_t output(std::span<uint8_t> room);
-  // False while the peer reads so little of its answers that it may ask nothing more.
+  // False while the peer may ask nothing more: it reads too little of its answers, or too many bytes
+  // wait of what it has asked.
   bool wants_input() const;
   std::optional<Refusal> on_bytes(std::span<const uint8_t> bytes);
   // Whether the peer has said, since the last call, that it does not have an address.
@@ -96,6 +107,10 @@ class PeerStream final : private Asker {
   void take(std::span<const uint8_t> bytes);
   void on_frame(bool good);
   void on_late(const Reply &reply) override;
+  bool take_room(size_t bytes) override;
+  void give_room(size_t bytes) override;
+  bool may_collect();
+  void stop_collecting();
   void push_answer(const Reply &reply);
   void answer(const Reply &reply);
   void answer_get(const Packet &packet);
@@ -124,9 +139,12 @@ class PeerStream final : private Asker {
   size_t written_ = 0;  // of the first
   size_t acks_ = 0;     // among them
   size_t reply_bytes_ = 0;
+  std::shared_ptr<Room> room_ = std::make_shared<Room>();
+  size_t waiting_ = 0, collected_ = 0;  // bytes in it: that wait at portals; of the frame at hand
   std::vector<std::vector<uint8_t>> spare_;  // copies whose memory is used again
   // What was asked and not answered: tokens, by the place that Engine::slot_of() says. 0: none.
   std::vector<uint64_t> asked_;
+  size_t asking_ = 0;  // how many there are
   // The same of operations that were given up, and whose place another question has by now.
   std::vector<uint64_t> overtaken_;
   // ---- in ----

@@ -401,6 +401,7 @@ void SoftPortal::begin_rendezvous(const Entry &entry, uint64_t address, uint64_t
   transfer.remote_offset = message.remote_offset + message.mlength;
   transfer.match_bits = message.rendezvous_id | (message.match_bits & (uint64_t{0xffff} << 48));
   transfer.initiator = match_id(endpoints_.empty() ? 0 : endpoints_.front()->pid(), lni_.nid());
+  transfer.is_answer = true;
   transfer.eq = &eq_;
   transfer.user_ptr = RendezvousReply{.nid = message.source,
                                       .pid = transfer.to.pid,

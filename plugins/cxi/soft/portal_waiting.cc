@@ -13,9 +13,12 @@ namespace {
 
 constexpr size_t kMostEvents = 3;  // of a put: SoftPortal::events_of()
 
+size_t room_of(const Packet &packet) {
+  return sizeof(SoftPortal::Waiting) + bytes_behind(packet);
+}
+
 }  // namespace
 
-// What peers have under way is bounded by their queues.
 bool SoftPortal::may_wait(const Packet &packet) const {
   return options_.lossless && is_running() && packet.asker != nullptr &&
          (packet.op == Op::kPut || packet.op == Op::kRendezvousPut);
@@ -37,6 +40,8 @@ Reply SoftPortal::wait(const Packet &packet) {
     reply.rc = disable(Reason::kUncorrectable);
   } else if (!sdk::hmem_copy(one.bytes.get(), nullptr, packet.bytes, packet.place, count)) {
     reply.rc = Rc::kNoTranslation;
+  } else if (!packet.asker->take_room(room_of(packet))) {
+    reply.rc = Rc::kDropped;
   } else {
     one.packet.bytes = one.bytes.get();
     one.packet.place = nullptr;
@@ -58,6 +63,7 @@ void SoftPortal::try_waiting() {
       waiting_.push_front(std::move(one));
       return;
     }
+    one.packet.asker->give_room(room_of(one.packet));
     engine_.answer_late(*one.packet.asker, *reply);
   }
   note_waiting();
@@ -70,6 +76,7 @@ void SoftPortal::note_waiting() {
 void SoftPortal::end_waiting(const std::function<bool(const Waiting &)> &ends, Rc rc) {
   std::erase_if(waiting_, [&](const Waiting &one) {
     if (!ends(one)) return false;
+    one.packet.asker->give_room(room_of(one.packet));
     if (rc != Rc::kNone)
       engine_.answer_late(*one.packet.asker, {.token = one.packet.token, .rc = rc});
     return true;
