@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/cxi/soft/neighbours.h"
 
+#include <dirent.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -11,9 +12,11 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "plugins/cxi/soft/lni.h"
+#include "plugins/cxi/soft/registry_file.h"
 
 namespace weft::cxi {
 namespace {
@@ -37,6 +40,20 @@ Result<sockaddr_un> address_of(const std::string &path) {
 
 std::string name_of_door(uint32_t process, uint32_t door) {
   return "/cxi-" + std::to_string(process) + "-" + std::to_string(door);
+}
+
+// Those of killed processes.
+void remove_abandoned_sockets(const std::string &folder) {
+  DIR *const files = ::opendir(folder.c_str());
+  if (files == nullptr) return;
+  while (const dirent *const file = ::readdir(files)) {
+    unsigned process, door;
+    char more;
+    if (std::sscanf(file->d_name, "cxi-%u-%u%c", &process, &door, &more) == 2 &&
+        start_time_of(process) == 0)
+      ::unlinkat(::dirfd(files), file->d_name, 0);
+  }
+  ::closedir(files);
 }
 
 sdk::UniqueFd make_socket() {
@@ -73,6 +90,7 @@ Result<void> Neighbours::listen() {
   if (epoll_.get() < 0 || listener_.get() < 0)
     return fail(errno, "cxi: no descriptor for the NIC's socket: %s: see `ulimit -n`",
                 strerror(errno));
+  remove_abandoned_sockets(folder_);
   ::unlink(path.c_str());  // of a process with our number that was killed
   if (::bind(listener_.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) != 0 ||
       ::listen(listener_.get(), kBacklog) != 0)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -141,6 +142,28 @@ TEST(Neighbours, AChildMayKeepAConnectionThatEnds) {
   EXPECT_NE(a.result(), Rc::kOk);
   pollfd descriptor{a.neighbours->wait_fd(), POLLIN, 0};
   EXPECT_EQ(::poll(&descriptor, 1, 0), 0);
+}
+
+TEST(Neighbours, SocketsOfKilledProcessesGoWithTheNextOne) {
+  const TestFolder folder;
+  const auto files_of = [&](uint32_t process) {
+    int count = 0;
+    for (const auto &file : std::filesystem::directory_iterator(folder.path))
+      count += file.path().filename().string().starts_with("cxi-" + std::to_string(process) + "-");
+    return count;
+  };
+  const auto body = [&](const auto &ready) {
+    Node node(folder.path, 2, kAnyPid);
+    ready();
+    pause();
+  };
+  TestProcess killed(body), living(body);
+  const uint32_t gone = uint32_t(killed.pid());
+  killed.kill_it();
+  EXPECT_EQ(files_of(gone), 1);
+  Node a(folder.path, 1, 5);
+  EXPECT_EQ(files_of(gone), 0);
+  EXPECT_EQ(files_of(uint32_t(living.pid())), 1);
 }
 
 TEST(Neighbours, ManyProcessesReachOne) {

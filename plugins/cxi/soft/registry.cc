@@ -2,7 +2,6 @@
 #include "plugins/cxi/soft/registry.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,8 +34,7 @@ Result<std::unique_ptr<Registry>> Registry::open(const std::string &folder, Nid 
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     sdk::UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (fd.get() < 0) return problem("open");
-    while (::flock(fd.get(), LOCK_EX) != 0)
-      if (errno != EINTR) return problem("flock");
+    WEFT_CHECK(lock_registry(fd.get(), nid));
     struct stat found = {};
     if (::fstat(fd.get(), &found) != 0) return problem("fstat");
     if (found.st_nlink == 0) continue;  // replaced, while we waited
@@ -58,9 +56,8 @@ Result<std::unique_ptr<Registry>> Registry::open(const std::string &folder, Nid 
         ::mmap(nullptr, sizeof(RegistryFile), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
     if (memory == MAP_FAILED) return problem("mmap");
     auto *const file = static_cast<RegistryFile *>(memory);
-    std::unique_ptr<Registry> registry(new Registry(std::move(fd), file));
-    if (file->magic.load() == 0) file->start(limits);  // also of one whose maker has died
-    WEFT_CHECK(registry->join());                      // which gives the lock back
+    std::unique_ptr<Registry> registry(new Registry(std::move(fd), file, nid));
+    WEFT_CHECK(registry->join(limits));  // which gives the lock back
     return registry;
   }
   return fail(FI_EAGAIN, "cxi: %s is replaced again and again: versions of this library disagree",
@@ -68,20 +65,18 @@ Result<std::unique_ptr<Registry>> Registry::open(const std::string &folder, Nid 
 }
 
 Registry::~Registry() {
-  if (self_ != RegistryFile::kSlots && !mark_.is_child()) {
-    const FileLock lock(*this);
-    file_->clear(self_);
-  }
+  if (self_ != RegistryFile::kSlots && !mark_.is_child()) give_up(self_);
   ::munmap(file_, sizeof(RegistryFile));
 }
 
-Result<void> Registry::join() {
+Result<void> Registry::join(const RegistryLimits &limits) {
   process_ = uint32_t(::getpid());
   start_time_ = start_time_of(process_);
   self_ = RegistryFile::kSlots;
   if (start_time_ == 0)
     return fail(FI_ENODATA, "cxi: /proc/%u/stat cannot be read: mount /proc", process_);
-  const FileLock lock(*this);
+  WEFT_TRY(const auto lock, FileLock::take(*this));
+  if (file_->magic.load() == 0) file_->start(limits);  // also of one whose maker has died
   if (is_alone()) {  // a process may have been killed between two of its counts
     for (std::atomic<uint32_t> &used : file_->used) used.store(0);
     for (RegistryFile::Place &place : file_->places)
@@ -131,6 +126,17 @@ void Registry::reclaim() const {
     if (file_->slots[i].start_time.load() != 0 && is_dead(i)) file_->clear(i);
 }
 
+// Else whoever has the lock does it, or another one later.
+void Registry::try_to_reclaim() const {
+  if (const auto lock = FileLock::try_to_take(*this)) reclaim();
+}
+
+// The lock is for those who count: what is ours goes without it, too.
+void Registry::give_up(uint32_t slot) {
+  const auto lock = FileLock::take(*this);
+  file_->clear(slot);
+}
+
 void Registry::set_door(uint32_t door) {
   file_->slots[self_].door.store(door);
 }
@@ -138,7 +144,7 @@ void Registry::set_door(uint32_t door) {
 Result<Pid> Registry::claim(Vni vni, Pid pid) {
   if (mark_.is_child())
     return fail(FI_EOPNOTSUPP, "the NIC is of the process that forked: open the domain anew");
-  const FileLock lock(*this);
+  WEFT_TRY(const auto lock, FileLock::take(*this));
   // A second round, when those that were killed have lost what they had.
   for (const bool last : {false, true}) {
     RegistryFile::Claim *free = nullptr;
@@ -175,7 +181,6 @@ Result<Pid> Registry::claim(Vni vni, Pid pid) {
 
 void Registry::release(Vni vni, Pid pid) {
   if (mark_.is_child()) return;
-  const FileLock lock(*this);
   for (RegistryFile::Claim &claim : file_->claims)
     if (RegistryFile::slot_of(claim) == self_ &&
         claim.address.load() == RegistryFile::address_of(vni, pid))
@@ -183,20 +188,22 @@ void Registry::release(Vni vni, Pid pid) {
   ++file_->generation;
 }
 
+// Another process may get the claim, or the slot, meanwhile.
 std::optional<Registry::Owner> Registry::find(Vni vni, Pid pid) const {
-  const FileLock lock(*this);
+  const uint32_t wanted = RegistryFile::address_of(vni, pid);
   for (const RegistryFile::Claim &claim : file_->claims) {
     const uint32_t slot = RegistryFile::slot_of(claim);
-    if (slot == RegistryFile::kSlots || claim.address.load() != RegistryFile::address_of(vni, pid))
-      continue;
-    if (is_dead(slot)) return std::nullopt;
-    return Owner{file_->slots[slot].process.load(), file_->slots[slot].door.load()};
+    if (slot == RegistryFile::kSlots || claim.address.load() != wanted) continue;
+    const Owner owner{file_->slots[slot].process.load(), file_->slots[slot].door.load()};
+    const bool is_alive = !is_dead(slot);
+    if (RegistryFile::slot_of(claim) != slot) continue;
+    if (!is_alive) return std::nullopt;
+    return owner;
   }
   return std::nullopt;
 }
 
 bool Registry::has_vni(Vni vni) const {
-  const FileLock lock(*this);
   for (const RegistryFile::Claim &claim : file_->claims) {
     const uint32_t slot = RegistryFile::slot_of(claim);
     if (slot != RegistryFile::kSlots && claim.address.load() >> 16 == vni && !is_dead(slot))
@@ -241,10 +248,7 @@ bool Registry::take(uint32_t slot, Resource resource) {
   if (try_to_take(slot, size_t(resource))) return true;
   // A killed process may have them. To look costs too much for each of many failures.
   if (failures_.fetch_add(1, std::memory_order_relaxed) % kFailuresPerReclaim != 0) return false;
-  {
-    const FileLock lock(*this);
-    reclaim();
-  }
+  try_to_reclaim();
   return try_to_take(slot, size_t(resource));
 }
 
@@ -269,7 +273,7 @@ void Registry::count(uint32_t slot, Telemetry which) {
 }
 
 uint64_t Registry::counted(Telemetry which) const {
-  const FileLock lock(*this);  // while a process ends, its numbers are in two places
+  const auto lock = FileLock::take(*this);  // while a process ends, its numbers are in two places
   uint64_t sum = file_->counted[size_t(which)].load();
   for (const RegistryFile::Slot &slot : file_->slots) sum += slot.counted[size_t(which)].load();
   return sum;

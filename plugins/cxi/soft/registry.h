@@ -12,8 +12,9 @@
 //
 // It is a file in the user's runtime folder, mapped by each process. A file of another version is
 // replaced if no living process uses it. A process that was killed loses
-// what it had as soon as another one asks. Calls are thread-safe. Calls that change an owner take a
-// lock of the file, which the kernel releases when its holder dies; take() and give() take none.
+// what it had as soon as another one asks. Calls are thread-safe. Calls that give out what is free
+// take a lock of the file, which the kernel releases when its holder dies: where one is stopped with
+// it, they fail, and say who it is (FI_EAGAIN). All others take none, so what is under way goes on.
 //
 // A process is known by its number and the time of its start, so all must be in one PID namespace:
 // each has a folder of its own (host.h).
@@ -99,23 +100,26 @@ class Registry final : public Pool {
  private:
   class FileLock;
   class Share;
-  Registry(sdk::UniqueFd fd, RegistryFile *file) : fd_(std::move(fd)), file_(file) {}
-  Result<void> join();
+  Registry(sdk::UniqueFd fd, RegistryFile *file, Nid nid)
+      : fd_(std::move(fd)), file_(file), nid_(nid) {}
+  Result<void> join(const RegistryLimits &limits);
   // ---- the file is locked ----
   Result<uint32_t> take_slot(uint32_t service);
   void reclaim() const;   // what dead processes had
   bool is_alone() const;  // no other process lives
-  bool is_dead(uint32_t slot) const;
-  std::vector<Service> listed() const;
   // ---- no lock ----
+  void try_to_reclaim() const;  // unless the file is locked
+  void give_up(uint32_t slot);
+  bool is_dead(uint32_t slot) const;
   bool take(uint32_t slot, Resource resource);
   void give(uint32_t slot, Resource resource);
   void count(uint32_t slot, Telemetry which);
   bool try_to_take(uint32_t slot, size_t resource);
 
-  mutable std::mutex mutex_;  // the file's lock is the process's, not the thread's
+  mutable std::timed_mutex mutex_;  // the file's lock is the process's, not the thread's
   sdk::UniqueFd fd_;
   RegistryFile *const file_;
+  const Nid nid_;
   uint32_t self_ = 0, process_ = 0;  // our slot, and who we are
   const ForkMark mark_;              // a forked child has no slot
   uint64_t start_time_ = 0;

@@ -27,19 +27,35 @@ void give_back(std::atomic<uint32_t> &used, uint32_t count) {
 
 }  // namespace
 
-// Field 22 of /proc/PID/stat.
-uint64_t start_time_of(uint32_t process) {
+namespace {
+
+// What /proc/PID/stat has behind the name: " STATE ...". Empty: there is no such process. The name may
+// hold anything, so the last bracket counts.
+std::string stat_of(uint32_t process) {
   char path[32], text[1024];
   std::snprintf(path, sizeof path, "/proc/%u/stat", process);
   const sdk::UniqueFd fd(::open(path, O_RDONLY | O_CLOEXEC));
-  if (fd.get() < 0) return 0;
+  if (fd.get() < 0) return {};
   const ssize_t n = ::read(fd.get(), text, sizeof text - 1);
-  if (n <= 0) return 0;
+  if (n <= 0) return {};
   text[n] = '\0';
-  // The name may hold anything, so count from the last bracket: "PID (NAME) STATE ...".
-  const char *at = std::strrchr(text, ')');
-  if (at == nullptr || at[1] == '\0' || at[2] == 'Z' || at[2] == 'X') return 0;
-  for (int field = 2; field < 22; ++field) {
+  const char *const at = std::strrchr(text, ')');
+  return at != nullptr && at[1] == ' ' ? at + 1 : "";
+}
+
+}  // namespace
+
+bool is_stopped(uint32_t process) {
+  const std::string stat = stat_of(process);
+  return stat.size() > 1 && (stat[1] == 'T' || stat[1] == 't');
+}
+
+// Field 22.
+uint64_t start_time_of(uint32_t process) {
+  const std::string stat = stat_of(process);
+  if (stat.size() < 2 || stat[1] == 'Z' || stat[1] == 'X') return 0;
+  const char *at = stat.c_str();
+  for (int field = 3; field < 22; ++field) {
     at = std::strchr(at + 1, ' ');
     if (at == nullptr) return 0;
   }

@@ -41,7 +41,8 @@ struct RegistryFile {
     std::atomic<uint32_t> used[2];                   // by Resource
     std::atomic<uint64_t> counted[kTelemetryCount];  // only by the process itself
   };
-  // `owner` is written last, so that a process that dies leaves a whole claim, or none.
+  // `owner` is written last, so that a process that dies leaves a whole claim, or none. Who reads
+  // without the lock looks at it before and after the rest.
   struct Claim {
     std::atomic<uint32_t> address;  // VNI and PID
     std::atomic<uint32_t> owner;    // slot + 1; 0: free
@@ -96,6 +97,7 @@ struct RegistryFile {
 
 // When a process has started, in ticks since the boot; 0: there is no such process.
 uint64_t start_time_of(uint32_t process);
+bool is_stopped(uint32_t process);  // by a signal
 
 }  // namespace weft::cxi
 

@@ -1,31 +1,34 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The lock of a registry's file, for the sources of Registry alone. The kernel releases it when its
-// holder dies.
+// holder dies. One that is stopped keeps it: then nobody waits for long, and is told who it is.
 #ifndef WEFT_PLUGINS_CXI_SOFT_REGISTRY_LOCK_H
 #define WEFT_PLUGINS_CXI_SOFT_REGISTRY_LOCK_H
 
-#include <sys/file.h>
+#include <weft/result.h>
 
-#include <cerrno>
 #include <mutex>
 
 #include "plugins/cxi/soft/registry.h"
 
 namespace weft::cxi {
 
+// Locks the file for this descriptor. FI_EAGAIN: a process that is stopped has it, or any for long.
+Result<void> lock_registry(int fd, uint32_t nid);
+
 class Registry::FileLock {
  public:
-  explicit FileLock(const Registry &registry) : guard_(registry.mutex_), fd_(registry.fd_.get()) {
-    while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
-    }
-  }
-  ~FileLock() { ::flock(fd_, LOCK_UN); }
+  static Result<std::unique_ptr<FileLock>> take(const Registry &registry);
+  // Null: another process or thread has it just now.
+  static std::unique_ptr<FileLock> try_to_take(const Registry &registry);
+  ~FileLock();
   FileLock(const FileLock &) = delete;
   FileLock &operator=(const FileLock &) = delete;
 
  private:
-  const std::lock_guard<std::mutex> guard_;
-  const int fd_;
+  FileLock(const Registry &registry, std::unique_lock<std::timed_mutex> mutex);
+
+  const Registry &registry_;
+  const std::unique_lock<std::timed_mutex> mutex_;
 };
 
 }  // namespace weft::cxi

@@ -15,9 +15,7 @@ class Registry::Share final : public Pool {
  public:
   Share(Registry &registry, uint32_t slot) : registry_(registry), slot_(slot) {}
   ~Share() override {
-    if (registry_.mark_.is_child()) return;
-    const FileLock lock(registry_);
-    registry_.file_->clear(slot_);
+    if (!registry_.mark_.is_child()) registry_.give_up(slot_);
   }
   Share(const Share &) = delete;
   Share &operator=(const Share &) = delete;
@@ -48,30 +46,27 @@ class Registry::Share final : public Pool {
   const uint32_t slot_;
 };
 
-std::vector<Service> Registry::listed() const {
+// One that is destroyed meanwhile may be another one by now.
+std::vector<Service> Registry::services() const {
   std::vector<Service> all;
-  for (const RegistryFile::Place &place : file_->places)
-    if (place.id.load() != 0) all.push_back(RegistryFile::read(place));
+  for (const RegistryFile::Place &place : file_->places) {
+    Service service = RegistryFile::read(place);
+    if (service.id != 0 && place.id.load() == service.id) all.push_back(std::move(service));
+  }
   std::ranges::sort(all, {}, &Service::id);
   return all;
 }
 
-std::vector<Service> Registry::services() const {
-  const FileLock lock(*this);
-  return listed();
-}
-
 Result<Registry::Opened> Registry::use(uint32_t id, const std::string &nic) {
-  const FileLock lock(*this);
-  WEFT_TRY(Service service, usable_service(listed(), id, User::own(), nic));
+  WEFT_TRY(const auto lock, FileLock::take(*this));
+  WEFT_TRY(Service service, usable_service(services(), id, User::own(), nic));
   const RegistryFile::Place *const place = file_->find(id);
   WEFT_TRY(const uint32_t slot, take_slot(uint32_t(place - file_->places) + 1));
   return Opened{std::move(service), std::make_shared<Share>(*this, slot)};
 }
 
 ServiceUse Registry::usage(uint32_t service) const {
-  const FileLock lock(*this);
-  reclaim();
+  try_to_reclaim();
   ServiceUse use;
   for (const RegistryFile::Slot &slot : file_->slots) {
     const RegistryFile::Place *const place = file_->place_of(slot);
@@ -102,7 +97,7 @@ Result<uint32_t> Registry::create(const Service &wanted) {
                 "cxi: a service of %zu list entries and %zu triggered commands: the NIC has %u and "
                 "%u",
                 service.max_list_entries, service.max_triggered, entries, triggered);
-  const FileLock lock(*this);
+  WEFT_TRY(const auto lock, FileLock::take(*this));
   RegistryFile::Place *const free =
       std::ranges::find_if(file_->places, [](const auto &place) { return place.id.load() == 0; });
   if (free == std::end(file_->places))
@@ -126,7 +121,7 @@ tl::unexpected<Error> no_service(uint32_t service) {
 }  // namespace
 
 Result<void> Registry::enable(uint32_t service, bool enabled) {
-  const FileLock lock(*this);
+  WEFT_TRY(const auto lock, FileLock::take(*this));
   RegistryFile::Place *const place = file_->find(service);
   if (place == nullptr) return no_service(service);
   place->is_disabled = !enabled;
@@ -136,7 +131,7 @@ Result<void> Registry::enable(uint32_t service, bool enabled) {
 Result<void> Registry::destroy(uint32_t service) {
   if (service == Service::kDefault)
     return fail(FI_EINVAL, "cxi: service %u is the NIC's own: disable it instead", service);
-  const FileLock lock(*this);
+  WEFT_TRY(const auto lock, FileLock::take(*this));
   RegistryFile::Place *const place = file_->find(service);
   if (place == nullptr) return no_service(service);
   reclaim();

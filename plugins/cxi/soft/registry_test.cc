@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/cxi/soft/registry.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -134,6 +138,44 @@ TEST(Registry, AForkedChildTakesNothingAlong) {
   });
   EXPECT_EQ(own->find(10, 7).value().process, uint32_t(getpid()));
   EXPECT_EQ(own->used(Resource::kListEntry), 1u);
+}
+
+// What is there stays in use. What others must not get at the same time is refused.
+TEST(Registry, AProcessThatIsStoppedWithTheLockStopsNobody) {
+  const Folder folder;
+  auto own = folder.open();
+  must(own->claim(10, 8));
+  TestProcess other([&](const auto &ready) {
+    const auto its = folder.open();
+    must(its->claim(10, 7));
+    const int fd = ::open(Registry::path_of(folder.path, 1).c_str(), O_RDWR);
+    if (::flock(fd, LOCK_EX) != 0) return;
+    ready();
+    ::raise(SIGSTOP);
+    ::flock(fd, LOCK_UN);
+    pause();
+  });
+  int status = 0;
+  ASSERT_EQ(::waitpid(other.pid(), &status, WUNTRACED), other.pid());
+  ASSERT_TRUE(WIFSTOPPED(status));
+  EXPECT_EQ(own->find(10, 7).value().process, uint32_t(other.pid()));
+  EXPECT_TRUE(own->has_vni(10));
+  EXPECT_EQ(own->services().size(), 1u);
+  EXPECT_TRUE(own->take(Resource::kListEntry));
+  EXPECT_EQ(own->usage(0).list_entries, 0u) << "it was taken without a service";
+  own->release(10, 8);
+  EXPECT_FALSE(own->find(10, 8).has_value());
+  const auto claimed = own->claim(10, 9);
+  const auto opened = Registry::open(folder.path, 1, {});
+  const auto used = own->use(1, "cxi0");
+  for (const Error *const error : {&claimed.error(), &opened.error(), &used.error()}) {
+    EXPECT_EQ(error->code, FI_EAGAIN);
+    EXPECT_NE(error->text.find("process " + std::to_string(other.pid()) + ", which is stopped"),
+              std::string::npos)
+        << error->text;
+  }
+  ::kill(other.pid(), SIGCONT);
+  EXPECT_EQ(must(own->claim(10, 9)), 9);
 }
 
 TEST(Registry, ProcessesThatRaceForPidsGetDifferentOnes) {
