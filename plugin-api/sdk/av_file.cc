@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "av_file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -8,6 +9,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include <weft/runtime_dir.h>
 #include <weft/sdk/engine.h>
 
 #include <algorithm>
@@ -16,12 +18,15 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <string_view>
 
 #include "address_codec.h"
 #include "address_ib.h"
 
 namespace weft::sdk {
 namespace {
+
+constexpr std::string_view kPrefix = "av";  // of the names of all such files
 
 // The bytes of the file that are locked; their contents do not matter.
 constexpr off_t kOpenByte = 0;   // shared by all processes that have the file open
@@ -77,7 +82,7 @@ bool belongs(uint32_t format, uint32_t native) {
 }  // namespace
 
 Result<std::string> AvFile::path_of(std::string_view domain, std::string_view name) {
-  std::string file = "weft-av." + std::to_string(geteuid());
+  std::string file(kPrefix);
   for (const std::string_view part : {domain, name}) {
     file += '.';
     for (const char c : part) {
@@ -95,7 +100,8 @@ Result<std::string> AvFile::path_of(std::string_view domain, std::string_view na
   if (file.size() > 255)
     return fail(FI_EINVAL, "fi_av_attr.name: \"%.60s...\" is too long for a file's name",
                 std::string(name).c_str());
-  return "/dev/shm/" + file;
+  WEFT_TRY(const std::string folder, runtime_directory());
+  return folder + "/" + file;
 }
 
 size_t AvFile::record_size(uint32_t native) {
@@ -204,14 +210,36 @@ Result<std::unique_ptr<AvFile>> AvFile::open(const Settings &settings) {
   return fail(FI_EAGAIN, "shared address vector: %s comes and goes: try again", path);
 }
 
+// Files that killed processes have left: nobody shares the lock of one.
+void AvFile::remove_abandoned() const {
+  const size_t slash = path_.rfind('/');
+  DIR *const files = opendir(path_.substr(0, slash + 1).c_str());
+  if (files == nullptr) return;
+  while (const dirent *const entry = readdir(files)) {
+    const std::string_view name(entry->d_name);
+    if (!name.starts_with(std::string(kPrefix) + ".") || name == path_.substr(slash + 1)) continue;
+    const int fd =
+        openat(dirfd(files), entry->d_name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) continue;
+    struct stat mine, named;
+    if (set_lock(fd, kOpenByte, F_WRLCK) == 0 && fstat(fd, &mine) == 0 &&
+        fstatat(dirfd(files), entry->d_name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+        mine.st_ino == named.st_ino)
+      unlinkat(dirfd(files), entry->d_name, 0);
+    ::close(fd);
+  }
+  closedir(files);
+}
+
 Result<void> AvFile::initialize(const Settings &settings) {
+  remove_abandoned();
   // Its pages are needed at once: where there is no room for them, a write to the mapping would end
   // the process.
   int error = ftruncate(fd_, 0) != 0 ? errno : posix_fallocate(fd_, 0, kHeaderSize);
   if (error == 0 && (ftruncate(fd_, kRecordsAt) != 0 || fchmod(fd_, 0600) != 0)) error = errno;
   if (error != 0)
-    return fail(error, "shared address vector: cannot make %s: %s (see `df /dev/shm`)",
-                path_.c_str(), std::strerror(error));
+    return fail(error, "shared address vector: cannot make %s: %s (see `df`)", path_.c_str(),
+                std::strerror(error));
   void *memory = mmap(nullptr, kHeaderSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
   if (memory == MAP_FAILED)
     return fail(errno, "shared address vector: cannot map %s: %s", path_.c_str(),
@@ -332,8 +360,8 @@ Result<void> AvFile::write(uint32_t index, const std::optional<Address> &address
   if (put == ssize_t(sizeof name)) put = pwrite(fd_, &record, record_size_, place_of(index));
   if (put != ssize_t(record_size_)) {
     const int error = put < 0 ? errno : ENOSPC;
-    return fail(error, "shared address vector: cannot write to %s: %s (see `df /dev/shm`)",
-                path_.c_str(), std::strerror(error));
+    return fail(error, "shared address vector: cannot write to %s: %s (see `df`)", path_.c_str(),
+                std::strerror(error));
   }
   if (index < seen_end_)
     written_again_ = true;

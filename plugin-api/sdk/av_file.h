@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // AvFile: the file that the processes of a shared address vector have in common: fixed-size records
-// in /dev/shm, and two counters in the header that tell each process what it has not read yet.
+// in the user's runtime folder, and two counters in the header that tell each process what it has
+// not read yet.
 //
 // Between the header and the records stand the names: the fi_addr_t of each entry, in the order of
 // the indices, FI_ADDR_NOTAVAIL for one that was removed. Applications read them by
@@ -132,6 +133,7 @@ class AvFile {
   off_t place_of(uint32_t index) const {
     return kRecordsAt + off_t(uint64_t(index) * record_size_);
   }
+  void remove_abandoned() const;
   Result<void> initialize(const Settings &settings);
   Result<void> attach(const Settings &settings);
   Result<void> map_names(uint64_t where);

@@ -8,8 +8,10 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <weft/runtime_dir.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <random>
 #include <string>
@@ -221,10 +223,33 @@ TEST(AvShared, TheNamesAreAtMapAddr) {
   EXPECT_EQ(fi_close(&av->fid), 0);
 }
 
+TEST(AvShared, TheFileOfAKilledProcessGoesWithTheNextVector) {
+  Name lost, living, next;
+  Vector used(FI_SOCKADDR_IN, named(living.text));
+  Child child([&](Child &parent) {
+    Vector own(FI_SOCKADDR_IN, named(lost.text));
+    parent.tell();
+    parent.told();
+  });
+  ASSERT_TRUE(child.told());
+  {
+    Vector other(FI_SOCKADDR_IN, named(next.text));
+    EXPECT_TRUE(lost.exists()) << "it is used";
+  }
+  child.kill();
+  EXPECT_TRUE(lost.exists());
+  Vector other(FI_SOCKADDR_IN, named(next.text));
+  EXPECT_FALSE(lost.exists());
+  EXPECT_TRUE(living.exists());
+  EXPECT_TRUE(next.exists());
+}
+
 TEST(AvShared, NamesBelongToTheDomain) {
   EXPECT_NE(*AvFile::path_of("eth0", "x"), *AvFile::path_of("eth1", "x"));
   EXPECT_NE(*AvFile::path_of("a.b", "c"), *AvFile::path_of("a", "b.c"));
-  EXPECT_EQ(AvFile::path_of("", "../../etc/passwd")->find('/', 9), std::string::npos);
+  EXPECT_EQ(std::filesystem::path(*AvFile::path_of("", "../../etc/passwd")).parent_path(),
+            runtime_directory().value())
+      << "where no other user can take the name";
   TestDomain domain;
   EXPECT_EQ(try_open(domain, named("")), -FI_EINVAL);
   EXPECT_EQ(try_open(domain, named(std::string(300, 'x'))), -FI_EINVAL);

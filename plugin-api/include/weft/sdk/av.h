@@ -39,10 +39,11 @@
 // (open_view): a vector that has those entries which the lane has used. It tells its users of all
 // insertions.
 //
-// A vector with a name is shared between processes of one user through a file in /dev/shm. Each
-// process keeps its own compact copy. The last process that has the file open removes it. Every
-// call looks at the file, so every call may tell users about what another process did. Such vectors
-// are FI_SHARED_AV: a provider reports it in its domain's capabilities, but where they have keys.
+// A vector with a name is shared between processes of one user through a file in their runtime
+// folder (weft/runtime_dir.h). Each process keeps its own compact copy. The last process that has the
+// file open removes it; what killed ones have left goes with the next vector that is made. Every call
+// looks at the file, so every call may tell users about what another process did. Such vectors are
+// FI_SHARED_AV: a provider reports it in its domain's capabilities, but where they have keys.
 //
 // The provider calls with the engine's lock held; the ops take it themselves. fi_av_insertsvc and
 // fi_av_insertsym are for IP: names of other networks are not resolved (-FI_ENOSYS), but
