@@ -143,16 +143,19 @@ class HostileUsers(unittest.TestCase):
             status, out, err = self.run_owner(OPTIONS.bin / "fi_info", "-p", "tcp", WEFT_RUNTIME_DIR=str(path))
             self.assertEqual(status, 0, (what, err))
 
-    @unittest.skip("to be enabled: the choice of /dev/shm/weft-UID when another user has made it")
     def test_the_default_runtime_folder(self):
         path = pathlib.Path(f"/dev/shm/weft-{OWNER}")
-        self.addCleanup(lambda: shutil.rmtree(path, ignore_errors=True))
+        instead = path.with_name(path.name + ".1")
+        for folder in (path, instead):
+            self.addCleanup(lambda folder=folder: shutil.rmtree(folder, ignore_errors=True))
+        self.as_other(path.mkdir, path)
         for provider in ("tcp", "cxi"):
-            self.as_other(path.mkdir, path)
             status, out, err = self.run_owner(OPTIONS.bin / "fi_info", "-p", provider, WEFT_RUNTIME_DIR="", FI_PROVIDER=provider)
             self.assertEqual(status, 0, (provider, out, err))
-            self.assertEqual(list(path.iterdir()), [], provider)
-            path.rmdir()
+        status, out, err = self.run_owner(OPTIONS.bin / "weft", "stats", WEFT_RUNTIME_DIR="")
+        self.assertIn("no process counts anything", out, (status, err))
+        self.assertEqual(list(path.iterdir()), [])
+        self.assertEqual((instead.stat().st_uid, stat.S_IMODE(instead.stat().st_mode)), (OWNER, 0o700))
 
     def test_a_trace_in_a_shared_folder(self):
         """The name is PID.trace, so the program tells its number and waits before it begins."""
