@@ -153,7 +153,7 @@ def draw(texts, seed):
 
 def is_production(path):
     *folders, name = path.split("/")
-    return name.endswith((".cc", ".h")) and not name.endswith(("_test.cc", "_fuzz.cc")) and not name.startswith("test_") \
+    return name.endswith((".cc", ".h")) and not name.endswith(("_test.cc", "_fuzz.cc")) and not name.startswith(("test_", "fuzz_", "simulation", "stock_simulation")) \
         and not {"fuzz", "tests", "bench", "examples"} & set(folders)
 
 

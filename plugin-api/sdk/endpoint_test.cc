@@ -257,6 +257,23 @@ TEST(Contexts, ReportToTheQueueAndToTheCounterOfTheKind) {
   EXPECT_EQ(fi_cntr_readerr(writes.cntr->c()), 1u);
 }
 
+TEST(Contexts, SayWhatTheProviderSaidOfAnError) {
+  TestDomain domain;
+  TestCq queue(domain, cq_attr());
+  TxContext tx;
+  tx.cq = queue.cq;
+  for (const int said : {0, 77}) {
+    {
+      Guard guard(domain.engine.lock());
+      tx.finish({.context = ctx(1), .flags = FI_SEND | FI_MSG, .err = FI_EIO, .prov_errno = said});
+    }
+    fi_cq_err_entry entry{};
+    ASSERT_EQ(fi_cq_readerr(queue.cq->c(), &entry, 0), 1);
+    EXPECT_EQ(entry.err, FI_EIO);
+    EXPECT_EQ(entry.prov_errno, said != 0 ? said : FI_EIO);
+  }
+}
+
 TEST(Contexts, SayWhichCallsReport) {
   TxContext tx;
   EXPECT_TRUE(tx.reports(0));
