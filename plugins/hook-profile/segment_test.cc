@@ -257,7 +257,7 @@ TEST_F(Segments, JsonAndPrometheus) {
 
   const std::string text = prometheus({now, now});
   EXPECT_THAT(text, HasSubstr("# TYPE weft_operation_calls_total counter\n"));
-  EXPECT_THAT(text, HasSubstr("peer=\"we\\\"ird\\\\\\n?\""));
+  EXPECT_THAT(text, HasSubstr(R"(peer="we\"ird\\ \\xff")"));
   EXPECT_THAT(text, HasSubstr("# TYPE weft_operation_size_bytes histogram\n"));
   EXPECT_THAT(text, HasSubstr(",le=\"127\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("weft_operation_size_bytes_sum{"));
