@@ -229,6 +229,20 @@ TEST(RdmScalable, APlainEndpointAndAScalableOne) {
     exchange(drive, a.tx[i].ep, a.tx[i].cq, to_plain, plain.ep, plain.rx_cq, 100, 1, to_a);
 }
 
+// A peer of the vector comes first, one that is not in it later.
+TEST(RdmScalable, AStrangerAfterAPeerOfTheVector) {
+  SCALABLE_NEEDED(FI_SOURCE);
+  Scalable a(scalable_options(FI_SOURCE));
+  Node plain(scalable_options(FI_SOURCE)), stranger(scalable_options(FI_SOURCE));
+  const fi_addr_t to_plain = a.insert(plain.name());
+  for (Node *from : {&plain, &stranger}) {
+    const fi_addr_t to_a = from->insert(a.name());
+    Drive drive({&a}, from);
+    exchange(drive, from->ep, from->tx_cq, to_a, a.rx[0].ep, a.rx[0].cq, 100, 1,
+             from == &plain ? to_plain : FI_ADDR_NOTAVAIL);
+  }
+}
+
 TEST(RdmScalable, APlainEndpointNamesContexts) {
   SCALABLE_NEEDED(0);
   Scalable a;

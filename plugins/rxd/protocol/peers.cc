@@ -19,6 +19,8 @@ constexpr int kLooks = 64;
 
 Peer *Core::make(const sdk::Address &address, int &err) {
   try {
+    // First: a vector that hears of the entry only now introduces it.
+    const uint32_t index = upper_.index_of(address);
     auto made = std::make_unique<Peer>();
     made->address = address;
     made->path = carrier_.open(address, err);
@@ -41,9 +43,9 @@ Peer *Core::make(const sdk::Address &address, int &err) {
     // Set from the beginning, so that an attacker that guesses the peer's number has no valid
     // answer.
     new_question(*peer);
-    peer->index = upper_.index_of(address);
-    if (peer->index != kNoIndex) {
-      by_index_.set(peer->index, peer);
+    peer->index = index;
+    if (index != kNoIndex) {
+      by_index_.set(index, peer);
     } else {
       unname(*peer);
     }
