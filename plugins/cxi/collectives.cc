@@ -127,7 +127,7 @@ Result<void> Collectives::open() {
   WEFT_TRY(events_, ports_.lni->event_queue(
                         {.places = kArrivals + kPackets, .reserved = kPackets, .waits = true}));
   WEFT_TRY(queue_, ports_.lni->transmit_queue(kPackets, ports_.profile));
-  WEFT_TRY(portal_, ports_.lni->portal({.is_matching = true}, *events_));
+  WEFT_TRY(portal_, ports_.lni->portal({.is_matching = true, .no_rendezvous = true}, *events_));
   WEFT_CHECK(ports_.map(*portal_, kCollectiveIndex));
   buffers_ = std::make_unique<Buffers>(ports_, BufferOptions{.list = List::kPriority,
                                                              .size = kPacketBuffer,
@@ -331,6 +331,7 @@ void Collectives::look() {
       messages_.splice(messages_.end(), spare_, spare_.begin());
       Message &message = messages_.back();
       message.self = std::prev(messages_.end());
+      message.token = tokens_.add(message);
       message.peer = {.nid = Nid(sent.peer >> kPidBits), .pid = Pid(sent.peer & kAnyPid)};
       message.packet = sent.packet;
       message.bytes = sent.packet.bytes();
@@ -412,7 +413,7 @@ void Collectives::post(Message &message) {
   put.length = uint32_t(message.bytes.size());
   put.initiator = ports_.initiator;
   put.eq = events_.get();
-  put.user_ptr = reinterpret_cast<uintptr_t>(&message);
+  put.user_ptr = message.token;
   message.at = 0;
   if (queue_->post(put) != 0) message.at = sdk::now_ns() + settings_.fc_retry_ns + 1;
 }
@@ -426,6 +427,7 @@ void Collectives::on_answer(Message &message, Rc rc) {
     message.at = sdk::now_ns() + settings_.fc_retry_ns + 1;
     return;
   }
+  tokens_.remove(message.token);
   spare_.splice(spare_.end(), messages_, message.self);
 }
 
@@ -436,12 +438,20 @@ bool Collectives::read_events() {
     if (place == nullptr) break;
     const Event event = *place;
     ++taken;
-    if (event.type == EventType::kAck)
-      on_answer(*reinterpret_cast<Message *>(event.user_ptr), event.rc);
-    else if (event.type == EventType::kPut && event.rc == Rc::kOk)
-      on_arrived(event);
-    else if (event.type == EventType::kLink && event.rc != Rc::kOk)
-      on_refused(event);
+    switch (event.type) {
+      case EventType::kAck:
+        if (Message *const message = tokens_.find(event.user_ptr)) on_answer(*message, event.rc);
+        break;
+      case EventType::kPut:
+      case EventType::kAtomic:
+        if (event.rc == Rc::kOk) on_arrived(event);
+        break;
+      case EventType::kLink:
+        if (event.rc != Rc::kOk) on_refused(event);
+        break;
+      default:
+        break;
+    }
   }
   if (taken == 0) return false;
   events_->ack(taken);
@@ -454,12 +464,16 @@ bool Collectives::linger() {
   return read_events();
 }
 
+// Whatever a peer has put there takes room of a buffer, and a packet is what a member puts.
 void Collectives::on_arrived(const Event &event) {
   const auto *const bytes = reinterpret_cast<const uint8_t *>(event.start);
-  if (const auto packet = GroupPacket::parse({bytes, event.mlength}))
-    protocol_->on_packet(sdk::now_ns(), Peer::of(event.initiator, 0).key(), *packet);
-  if (event.auto_unlinked) buffers_->on_full(event.buffer_id, event.start + event.mlength);
-  buffers_->release(event.start, event.mlength);
+  const bool is_put = event.type == EventType::kPut && !event.rendezvous;
+  if (is_put && !is_logical(event.initiator))
+    if (const auto packet = GroupPacket::parse({bytes, event.mlength}))
+      protocol_->on_packet(sdk::now_ns(), Peer::of(event.initiator, 0).key(), *packet);
+  const uint32_t taken = event.rendezvous ? event.rlength : event.mlength;
+  if (event.auto_unlinked) buffers_->on_full(event.buffer_id, event.start + taken);
+  buffers_->release(event.start, taken);
   // Without memory for another one senders try again, and so does the next packet.
   (void)buffers_->link(*portal_);
 }

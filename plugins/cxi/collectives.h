@@ -36,6 +36,7 @@
 #include "plugins/cxi/counters.h"
 #include "plugins/cxi/ports.h"
 #include "plugins/cxi/settings.h"
+#include "plugins/cxi/tokens.h"
 
 namespace weft::cxi {
 
@@ -108,6 +109,7 @@ class Collectives final : private sdk::Handler, private FabricManager::User {
     GroupPacket::Bytes bytes;
     uint64_t at = 0;  // 0: under way; else when it goes again
     std::list<Message>::iterator self;
+    uint64_t token = 0;
   };
 
   Result<GroupPlace> place_of(sdk::Av &av, const sdk::AvSet &set, bool &by_rank) const;
@@ -144,6 +146,7 @@ class Collectives final : private sdk::Handler, private FabricManager::User {
   uint64_t link_at_ = 0;                          // when buffers are offered to the NIC again
   std::map<uint64_t, CollectiveGroup *> groups_;  // by the numbers of the protocol
   std::list<Message> messages_, spare_;
+  Tokens<Message> tokens_;
   GroupOutput output_;
 };
 

@@ -14,6 +14,12 @@ constexpr uint16_t kControlBuffer = UINT16_MAX;
 constexpr size_t kMaxWindows = UINT16_MAX;
 constexpr size_t kControlQueue = 1024;
 
+// Not so what the NIC tells of the Get that follows a long message, which a region is no place for.
+bool is_access(EventType type) {
+  return type == EventType::kMatch || type == EventType::kPut || type == EventType::kGet ||
+         type == EventType::kAtomic || type == EventType::kFetchAtomic;
+}
+
 }  // namespace
 
 Control::Control(const Ports &ports, sdk::Engine &engine, const Settings &settings,
@@ -28,7 +34,8 @@ Result<void> Control::open(bool waits, bool match_events) {
                                     .reserved = kControlQueue,
                                     .waits = waits}));
   WEFT_CHECK(queue_.open(*ports_.lni, kControlQueue, ports_.profile));
-  const PortalOptions options{.is_matching = true, .match_events = match_events};
+  const PortalOptions options{
+      .is_matching = true, .match_events = match_events, .no_rendezvous = true};
   WEFT_TRY(writes_, ports_.lni->portal(options, *events_));
   WEFT_TRY(reads_, ports_.lni->portal(options, *events_));
   WEFT_CHECK(ports_.map(*writes_, kWriteIndex));
@@ -90,14 +97,15 @@ void Control::tell(const Peer &peer, ControlBits bits) {
       return;
     }
   }
-  messages_.push_back({.peer = peer, .bits = bits});
-  send(messages_.back());
+  Message &message = messages_.emplace_back(Message{.peer = peer, .bits = bits});
+  message.token = tokens_.add(message);
+  send(message);
 }
 
 void Control::send(Message &message) {
   message.at = 0;
   message.again = false;
-  if (!put(message.peer, message.bits.bits(), *events_, reinterpret_cast<uintptr_t>(&message)))
+  if (!put(message.peer, message.bits.bits(), *events_, message.token))
     on_answer(message, Rc::kNoSpace);
 }
 
@@ -128,6 +136,7 @@ void Control::on_answer(Message &message, Rc rc) {
     return send(message);
   }
   if (is_gone(rc) && message.bits.type == ControlType::kNotify) transmit_.on_lost(message.peer, rc);
+  tokens_.remove(message.token);
   messages_.remove_if([&](const Message &one) { return &one == &message; });
 }
 
@@ -153,16 +162,14 @@ bool Control::read_events() {
     const Event event = *place;
     ++taken;
     if (event.type == EventType::kAck) {
-      on_answer(*reinterpret_cast<Message *>(event.user_ptr), event.rc);
+      if (Message *const message = tokens_.find(event.user_ptr)) on_answer(*message, event.rc);
     } else if (event.type == EventType::kLink) {
       links_.on_link(event);
     } else if (event.type == EventType::kUnlink) {
       if (unlinks_ != 0) --unlinks_;
-    } else if (event.portal == nullptr || event.type == EventType::kStateChange) {
-      continue;
     } else if (event.type == EventType::kPut && event.match_bits & kControl) {
       on_control(event);
-    } else {
+    } else if (is_access(event.type)) {
       on_access(event);
     }
   }
@@ -184,6 +191,7 @@ void Control::on_access(const Event &event) {
 }
 
 void Control::on_control(const Event &event) {
+  if (is_logical(event.initiator)) return;  // no endpoint sends these as a rank
   const ControlBits control = ControlBits::of(event.match_bits);
   const Peer peer = Peer::of(event.initiator, event.vni);
   if (peer.is_nowhere()) return;  // endpoints say where they are in these

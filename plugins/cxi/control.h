@@ -29,6 +29,7 @@
 #include "plugins/cxi/links.h"
 #include "plugins/cxi/ports.h"
 #include "plugins/cxi/settings.h"
+#include "plugins/cxi/tokens.h"
 
 namespace weft::cxi {
 
@@ -86,6 +87,7 @@ class Control final : private sdk::Handler {
     ControlBits bits;
     uint64_t at = 0;     // 0: under way; else when it goes again
     bool again = false;  // it was to be told once more since it is under way
+    uint64_t token = 0;
   };
 
   void send(Message &message);
@@ -109,6 +111,7 @@ class Control final : private sdk::Handler {
   bool match_events_ = false;
   size_t unlinks_ = 0;  // that the NIC has not done yet
   std::list<Message> messages_;
+  Tokens<Message> tokens_;
   struct User {
     WindowUser *user = nullptr;
     uint32_t under_way = 0;  // accesses that the NIC has matched, and that have not ended

@@ -30,6 +30,7 @@ class ControlTest : public ::testing::Test {
   ControlTest() {
     settings_.fc_retry_ns = 0;
     ports_.lni = wire_.a.lni.get();
+    ports_.nid = 1;
     ports_.profile = {.vni = kVni};
     must(ports_.claim({kVni}, kAnyPid));
     must(control_.open(false, false));

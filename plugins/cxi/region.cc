@@ -354,7 +354,8 @@ void Region::refresh() {
 
 Result<std::unique_ptr<Portal>> Region::open_portal(Index index) {
   WEFT_TRY(std::unique_ptr<Portal> portal,
-           domain_.lni().portal({.match_events = endpoint_->control_portals().has_match_events()},
+           domain_.lni().portal({.match_events = endpoint_->control_portals().has_match_events(),
+                                 .no_rendezvous = true},
                                 endpoint_->control_portals().events()));
   WEFT_CHECK(endpoint_->ports().map(*portal, index));
   portal->set_state(PortalState::kEnabled, kIgnoreDrops);

@@ -19,6 +19,11 @@ constexpr size_t kUntaggedLong = 256, kAllLong = size_t{1} << 15;
 // Between two tries of a message that finds no receive.
 constexpr uint64_t kFirstPauseNs = 5'000, kLastPauseNs = 2'000'000;
 
+// What the endpoints of peers do by themselves names their NIC, and no rank.
+bool is_from(const Peer &peer, const Event &event) {
+  return !is_logical(event.initiator) && peer == Peer::of(event.initiator, event.vni);
+}
+
 }  // namespace
 
 Transmit::Transmit(const Ports &ports, sdk::Engine &engine, sdk::TxContext &tx,
@@ -54,7 +59,7 @@ Result<void> Transmit::open(bool waits) {
 
 // Whatever is mapped for a long message, by its LAC and address: the target knows both from it.
 Result<void> Transmit::open_source() {
-  WEFT_TRY(source_, ports_.lni->portal({.is_matching = true}, *events_));
+  WEFT_TRY(source_, ports_.lni->portal({.is_matching = true, .no_rendezvous = true}, *events_));
   WEFT_CHECK(ports_.map(*source_, kRendezvousIndex));
   source_->set_state(PortalState::kEnabled, kIgnoreDrops);
   for (const uint8_t lac : ports_.lni->lacs()) {
@@ -79,7 +84,7 @@ bool Transmit::read_link() {
 }
 
 Result<void> Transmit::open_done() {
-  WEFT_TRY(done_, ports_.lni->portal({.is_matching = true}, *events_));
+  WEFT_TRY(done_, ports_.lni->portal({.is_matching = true, .no_rendezvous = true}, *events_));
   WEFT_CHECK(ports_.map(*done_, kDoneIndex));
   done_->set_state(PortalState::kEnabled, kIgnoreDrops);
   Entry notice{.ignore_bits = ~uint64_t{0}};
@@ -124,7 +129,8 @@ Transmit::Op *Transmit::take() {
   op->rc = Rc::kOk;
   op->transfer = Transfer{};
   op->transfer.eq = events_.get();
-  op->transfer.user_ptr = reinterpret_cast<uintptr_t>(op);
+  op->token = tokens_.add(*op);
+  op->transfer.user_ptr = op->token << kOwnerShift | kOperation;
   op->transfer.initiator = ports_.sender;
   return op;
 }
@@ -155,6 +161,7 @@ void Transmit::give(Op &op) {
                                                     : free_tagged_;
     free.give(op.number);
   }
+  tokens_.remove(op.token);
   ops_.give(&op);
 }
 
@@ -257,9 +264,13 @@ bool Transmit::read_events() {
 }
 
 void Transmit::on_acknowledged(const Event &event) {
+  if (event.rendezvous)
+    return;  // of no command: a peer has sent a long message to a portal of ours
   if (event.user_ptr & kPeerQuestion)
     return on_peer(Peer::of_key(event.user_ptr >> kOwnerShift), event.rc);
-  auto &op = *reinterpret_cast<Op *>(event.user_ptr & ~kOwnerBits);
+  Op *const found = tokens_.find(event.user_ptr >> kOwnerShift);
+  if (found == nullptr) return;
+  Op &op = *found;
   if (event.user_ptr & kEndpointQuestion) return on_endpoint(op, event.rc);
   const bool counted = std::exchange(op.in_flight, false);  // not if a counter has started it
   if (op.is_message && event.rc == Rc::kPtDisabled) return on_refused(op, counted);
@@ -330,8 +341,7 @@ void Transmit::schedule() {
 void Transmit::on_read(const Event &event) {
   const uint32_t number = rendezvous_of(event.match_bits);
   Op *const op = number < long_.size() ? long_[number] : nullptr;
-  if (op == nullptr || op->peer != Peer::of(event.initiator, event.vni))
-    return;  // it names none of ours
+  if (op == nullptr || !is_from(op->peer, event)) return;  // it names none of ours
   op->read = true;
   if (event.rc != Rc::kOk) op->rc = event.rc;
   settle(*op);
@@ -340,7 +350,7 @@ void Transmit::on_read(const Event &event) {
 void Transmit::on_matched(const Event &event) {
   const uint64_t number = transaction_of(event.match_bits);
   Op *const op = number < transactions_.size() ? transactions_[number] : nullptr;
-  if (op == nullptr || op->peer != Peer::of(event.initiator, event.vni)) return;
+  if (op == nullptr || !is_from(op->peer, event)) return;
   op->matched = true;
   settle(*op);
 }

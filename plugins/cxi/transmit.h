@@ -41,6 +41,7 @@
 #include "plugins/cxi/peer_watch.h"
 #include "plugins/cxi/ports.h"
 #include "plugins/cxi/settings.h"
+#include "plugins/cxi/tokens.h"
 
 namespace weft::cxi {
 
@@ -73,6 +74,7 @@ class Transmit final : private sdk::Handler {
     Memory window;          // of a long message: what its target may read; memory of a device
     uint32_t number = 0;    // of a long message, or of a transaction
     uint64_t sequence = 0;  // of posting
+    uint64_t token = 0;
     Rc rc = Rc::kOk;
     Peer peer;
     Profile profile;
@@ -141,16 +143,11 @@ class Transmit final : private sdk::Handler {
     bool told = false;     // of others: it will say when it is ready
   };
 
-  // What an event is of, in the low bits of its user_ptr. Above them there is the address of an
+  // What an event is of, in the low bits of its user_ptr. Above them there is the token of an
   // operation, or the key of a peer.
-  enum Owner : uint64_t {
-    kOperation = 0,
-    kEndpointQuestion = 1,
-    kPeerQuestion = 2,
-    kOwnerBits = 3
-  };
+  enum Owner : uint64_t { kOperation = 0, kEndpointQuestion = 1, kPeerQuestion = 2 };
   static constexpr unsigned kOwnerShift = 2;
-  static_assert(alignof(Op) > kOwnerBits);
+  static_assert(Tokens<Op>::kBits + kOwnerShift <= 64);
 
   void on_acknowledged(const Event &event);
   bool is_the_key_in_doubt(Op &op);  // true: the peer is asked
@@ -190,6 +187,7 @@ class Transmit final : private sdk::Handler {
   Control *control_ = nullptr;
   DeferredWork *deferred_ = nullptr;
   sdk::Pool<Op> ops_;
+  Tokens<Op> tokens_;  // of those in use
   const bool retries_;
   uint64_t retry_time_ns_;
   std::vector<Op *> again_;  // messages that wait for their next try,

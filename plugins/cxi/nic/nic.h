@@ -86,9 +86,10 @@ class Counter {
 
 struct PortalOptions {
   bool is_matching = false;
-  bool flow_control = false;  // disabled, where a request cannot be taken
-  bool lossless = false;      // requests wait instead
-  bool match_events = false;  // an event also before the operation
+  bool flow_control = false;   // disabled, where a request cannot be taken
+  bool lossless = false;       // requests wait instead
+  bool match_events = false;   // an event also before the operation
+  bool no_rendezvous = false;  // refuses rendezvous puts; hardware takes them all the same
 };
 
 struct PortalStatus {

@@ -160,6 +160,10 @@ std::optional<Reply> SoftPortal::arrive(const Packet &packet, Arrival &arrival) 
     reply.rc = Rc::kRestrictedUnicast;
     return reply;
   }
+  if (options_.no_rendezvous && packet.op == Op::kRendezvousPut) {
+    reply.rc = Rc::kOpViolation;
+    return reply;
+  }
   arrival.packet = packet;
   Hit &hit = arrival.hit = match(packet);
   if (hit.entry != nullptr && hit.list == List::kOverflow && is_put(packet.op) &&
@@ -181,6 +185,7 @@ std::optional<Reply> SoftPortal::arrive(const Packet &packet, Arrival &arrival) 
     return reply;
   }
   locate(hit, packet);
+  if (hit.rc == Rc::kOk && !arrival.entry.manage_local) arrival.room -= packet.remote_offset;
   if (hit.list == List::kRequest && hit.rc == Rc::kAddrOutOfRange) {
     reply.rc = disable(Reason::kRequestFull);
     return reply;
