@@ -300,73 +300,51 @@ void Inbox::settle(Slot &slot) {
 
 // ---- messages ----
 
-uint64_t Inbox::key_of(uint16_t buffer_id, Nid nid, Pid pid, uint8_t id) {
-  return uint64_t{buffer_id} << 40 | uint64_t{id} << 32 | uint64_t{nid} << kPidBits | pid;
-}
-
-// The oldest message of which other events have told, but none of this kind; null: there is none. A
-// sender uses a number again as soon as it has been read from, so the next message with this number
-// may come before all events of the last one were taken; events of a kind come in the order of
-// messages. One of the events may name a sender nowhere (sources.h): the other one, of the NIC
-// itself, says where it is. Only then all messages are looked at.
-Inbox::Incoming *Inbox::known_rendezvous(uint64_t key, const Peer &peer, bool Incoming::*told) {
-  const auto nowhere = [](uint64_t any) { return any | uint64_t{kMaxNid} << kPidBits; };
-  Incoming *oldest = nullptr;
-  const auto look_at = [&](Incoming *message) {
-    if (!(message->*told) && (oldest == nullptr || message->age < oldest->age)) oldest = message;
-  };
-  for (auto [one, end] = rendezvous_.equal_range(key); one != end; ++one)
-    if (one->second->sender.peer == peer) look_at(one->second);
-  if (oldest != nullptr) return oldest;
-  if (peer.is_nowhere()) {
-    for (const auto &[other, message] : rendezvous_)
-      if (nowhere(other) == key) look_at(message);
-    return oldest;
-  }
-  for (auto [one, end] = rendezvous_.equal_range(nowhere(key)); one != end; ++one)
-    look_at(one->second);
-  if (oldest == nullptr) return nullptr;
-  forget_rendezvous(*oldest);
-  oldest->key = key;
-  oldest->sender.peer = peer;
-  rendezvous_.emplace(key, oldest);
-  return oldest;
+// The oldest message of which other events have told, but none of this kind; null: there is none.
+// Events of one message agree in where its rest goes, whatever its sender says of itself.
+Inbox::Incoming *Inbox::known_rendezvous(const Slot &slot, uint64_t rest_at,
+                                         bool Incoming::*told) const {
+  for (auto [one, end] = rendezvous_.equal_range(rest_at); one != end; ++one)
+    if (one->second->slot == &slot && !(one->second->*told)) return one->second;
+  return nullptr;
 }
 
 // A message of a slot. What is known of a rendezvous comes by several events, in any order. `told`:
 // what an event of this kind sets.
-Inbox::Incoming &Inbox::incoming(Slot &slot, const Event &event, const Sender &sender,
+Inbox::Incoming &Inbox::incoming(Slot &slot, const Event &event, uint64_t rest_at,
                                  bool Incoming::*told) {
-  const Peer &peer = sender.peer;
   const bool is_rendezvous = event.rendezvous && event.rc == Rc::kOk;
-  const uint64_t key =
-      is_rendezvous ? key_of(id_of(slot), peer.nid, peer.pid, event.rendezvous_id) : 0;
   if (is_rendezvous)
-    if (Incoming *const message = known_rendezvous(key, peer, told)) return *message;
+    if (Incoming *const message = known_rendezvous(slot, rest_at, told)) return *message;
   Incoming &message = *incoming_.take();
   message = {.slot = &slot,
-             .key = key,
-             .age = ++last_age_,
-             .sender = sender,
+             .rest_at = rest_at,
+             .is_rendezvous = is_rendezvous,
              .begun = !is_rendezvous,
              .done = !is_rendezvous};
-  message.is_rendezvous = is_rendezvous;
-  if (is_rendezvous) rendezvous_.emplace(key, &message);
+  if (is_rendezvous) rendezvous_.emplace(rest_at, &message);
   ++slot.users;
   if (slot.is_multi()) ++slot.receive->users;
   return message;
 }
 
-Inbox::Incoming &Inbox::describe(Slot &slot, const Event &event) {
-  const Sender sender = sources_.sender_of(event.initiator, event.vni);
-  Incoming &message = incoming(slot, event, sender, &Incoming::known);
-  message.sender.rank = sender.rank;
+// `at`: in the slot's memory. What has failed at once has no place there, and takes nothing.
+Inbox::Incoming &Inbox::describe(Slot &slot, const Event &event, uint64_t at) {
+  Incoming &message = incoming(slot, event, slot.start + at + event.mlength, &Incoming::known);
+  message.sender = sources_.sender_of(event.initiator, event.vni);
+  // The NIC, which knows better, may have named the peer of one that says nothing of it.
+  if (message.sender.peer.is_nowhere() && message.is_rendezvous && message.begun)
+    message.sender.peer = message.reader;
   message.bits = event.match_bits;
   message.data = event.header_data;
   message.first = event.mlength;
   message.length = event.rlength;
   message.unlinks = event.auto_unlinked;
-  message.rc = event.rc;
+  if (event.rc != Rc::kOk) message.rc = event.rc;
+  if (at <= slot.length) {
+    message.at = at;
+    message.takes = std::min<uint64_t>(event.rlength, slot.length - at);
+  }
   message.known = true;
   return message;
 }
@@ -420,6 +398,10 @@ void Inbox::on_event_of(const Event &event) {
   switch (event.type) {
     case EventType::kPut:
       return on_put(event);
+    case EventType::kGet:
+    case EventType::kAtomic:
+    case EventType::kFetchAtomic:
+      return on_access(event);
     case EventType::kPutOverflow:
       return is_slot(event.buffer_id) ? on_taken(event) : on_collected(event);
     case EventType::kRendezvous:
@@ -442,11 +424,27 @@ void Inbox::on_event_of(const Event &event) {
 void Inbox::on_put(const Event &event) {
   if (event.list == List::kOverflow) return on_saved_put(event);
   if (event.list == List::kRequest) return on_request(event);
-  if (!is_slot(event.buffer_id) || slots_[event.buffer_id].receive == nullptr) return;
-  Slot &slot = slots_[event.buffer_id];
-  Incoming &message = describe(slot, event);
-  message.at = event.start - slot.start;
+  if (Slot *const slot = slot_of(event)) advance(describe(*slot, event, event.start - slot->start));
+}
+
+// A read or an atomic operation of a peer, at the portal of messages. It has used up what it has met.
+void Inbox::on_access(const Event &event) {
+  if (event.list == List::kOverflow) {
+    overflow_.release(event.start, event.mlength);
+    return on_overflow_end(event);
+  }
+  Slot *const slot = slot_of(event);
+  if (slot == nullptr) return;
+  Incoming &message = describe(*slot, event, event.start - slot->start);
+  message.rc = Rc::kOpViolation;
   advance(message);
+}
+
+// Null: it names none. What has found no entry says 0.
+Inbox::Slot *Inbox::slot_of(const Event &event) {
+  if (!is_slot(event.buffer_id) || event.rc == Rc::kEntryNotFound) return nullptr;
+  Slot &slot = slots_[event.buffer_id];
+  return slot.receive != nullptr ? &slot : nullptr;
 }
 
 // Its first bytes are in an overflow buffer, if they have landed.
@@ -454,11 +452,10 @@ void Inbox::on_taken(const Event &event) {
   --waiting_;
   Slot &slot = slots_[event.buffer_id];
   if (slot.receive == nullptr) return;
-  Incoming &message = describe(slot, event);
+  Incoming &message = describe(slot, event, slot.saved_at);
   message.saved = event.start;
   message.is_saved = true;
-  message.at = slot.saved_at;
-  slot.saved_at += std::min<uint64_t>(event.rlength, slot.length - slot.saved_at);
+  slot.saved_at += message.takes;
   message.landed = event.mlength == 0 || landed_.erase(event.start) != 0;
   if (!message.landed) awaited_[event.start] = &message;
   if (!event.rendezvous && event.match_bits & kMatchComplete)
@@ -485,18 +482,16 @@ void Inbox::finish(Incoming &message) {
 void Inbox::finish_in_slot(Incoming &message) {
   Slot &slot = *message.slot;
   if (message.is_rendezvous) forget_rendezvous(message);
-  const uint64_t room = slot.length - std::min(message.at, slot.length);
-  const uint64_t takes = std::min<uint64_t>(message.length, room);
-  uint64_t first = message.first;
+  uint64_t first = std::min<uint64_t>(message.first, message.takes);
   if (message.is_saved) {
-    first = std::min(first, room);
     if (!sdk::hmem_copy(reinterpret_cast<void *>(slot.start + message.at), slot.place.or_null(),
                         reinterpret_cast<const void *>(message.saved), nullptr, first))
       message.rc = Rc::kNoTranslation;
     overflow_.release(message.saved, message.first);
   }
-  const uint64_t read = message.reads_all ? takes - std::min(takes, first) : message.read;
-  const size_t received = message.rc == Rc::kOk ? size_t(first + read) : 0;
+  const uint64_t takes = message.takes;
+  const size_t received =
+      message.rc == Rc::kOk ? size_t(std::min<uint64_t>(first + message.read, takes)) : 0;
   const sdk::Message about = message_of(message);
   const int err = errno_of(message.rc);
   slot.taken += takes;

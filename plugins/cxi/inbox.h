@@ -40,6 +40,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <span>
 #include <unordered_map>
@@ -54,6 +55,7 @@
 #include "plugins/cxi/ports.h"
 #include "plugins/cxi/settings.h"
 #include "plugins/cxi/sources.h"
+#include "plugins/cxi/tokens.h"
 
 namespace weft::cxi {
 
@@ -111,21 +113,29 @@ class Inbox final : private sdk::Handler {
   struct Incoming {
     Slot *slot = nullptr;             // null: software has matched it
     sdk::Receive *receive = nullptr;  // of those
-    uint64_t key = 0, age = 0;        // of a rendezvous; those with one key are told apart by age
+    uint64_t rest_at = 0;             // of a rendezvous: where its rest goes
     Sender sender;
+    Peer reader;  // whom a Get of software's own asks
     uint64_t bits = 0, data = 0;
     uint64_t saved = 0;              // where its first bytes are, if it came too early
-    uint64_t at = 0;                 // in the slot's memory
+    uint64_t at = 0;                 // in the slot's memory,
+    uint64_t takes = 0;              // and how much of that the NIC has given it
     uint32_t first = 0, length = 0;  // bytes that came along, and of all
-    uint32_t read = 0;               // by a Get
-    uint32_t replies = 0;            // that may be of this one, or of one with the same key
-    bool reads_all = false;          // as many as there are room for: `read` is not known
+    uint32_t rest = 0;               // that a Get reads,
+    uint32_t read = 0;               // and has read
     bool is_rendezvous = false, is_saved = false;
     bool known = false, landed = true, begun = true, done = true;
     bool unlinks = false;
     Rc rc = Rc::kOk;
     Transfer get;   // of software's own,
     Memory window;  // into memory of a device
+  };
+  // Messages whose rest the NIC reads, and whose replies it does not tell apart.
+  struct Reads {
+    std::vector<Incoming *> messages;
+    size_t replies = 0;
+    uint64_t bytes = 0;
+    Rc rc = Rc::kOk;
   };
   struct Saved : sdk::Unexpected {
     Sender sender;
@@ -140,7 +150,9 @@ class Inbox final : private sdk::Handler {
 
   void on_event_of(const Event &event);
   void on_put(const Event &event);
+  void on_access(const Event &event);
   void on_saved_put(const Event &event);  // into an overflow buffer
+  void on_overflow_end(const Event &event);
   void on_request(const Event &event);
   void on_taken(const Event &event);  // a receive has got a message that was saved
   void on_collected(const Event &event);
@@ -156,6 +168,7 @@ class Inbox final : private sdk::Handler {
   Slot *take_slot();
   bool has_slot() const { return !free_.empty() || made_ < most_; }
   bool is_slot(uint16_t id) const { return id < made_; }
+  Slot *slot_of(const Event &event);
   std::span<Slot> slots() { return {slots_.get(), made_}; }
   void on_no_slot();
   Memory memory_of(const Slot &slot) const {
@@ -178,12 +191,12 @@ class Inbox final : private sdk::Handler {
   void settle(Slot &slot);
 
   // Messages.
-  static uint64_t key_of(uint16_t buffer_id, Nid nid, Pid pid, uint8_t id);
   void on_read_by_nic(const Event &event);
+  void end_reads(uint64_t key);
   void forget_rendezvous(const Incoming &message);
-  Incoming &incoming(Slot &slot, const Event &event, const Sender &sender, bool Incoming::*told);
-  Incoming *known_rendezvous(uint64_t key, const Peer &peer, bool Incoming::*told);
-  Incoming &describe(Slot &slot, const Event &event);
+  Incoming *known_rendezvous(const Slot &slot, uint64_t rest_at, bool Incoming::*told) const;
+  Incoming &incoming(Slot &slot, const Event &event, uint64_t rest_at, bool Incoming::*told);
+  Incoming &describe(Slot &slot, const Event &event, uint64_t at);
   void advance(Incoming &message);
   void finish(Incoming &message);
   void finish_in_slot(Incoming &message);
@@ -236,8 +249,9 @@ class Inbox final : private sdk::Handler {
   std::deque<uint16_t> free_;  // in the order of their last use
   size_t kept_ = 0;
   sdk::Pool<Incoming> incoming_;
-  std::unordered_multimap<uint64_t, Incoming *> rendezvous_;
-  uint64_t last_age_ = 0;
+  Tokens<Incoming> tokens_;                         // of Gets of software's own
+  std::multimap<uint64_t, Incoming *> rendezvous_;  // by rest_at, in the order of their coming
+  std::unordered_map<uint64_t, Reads> reads_;       // by what a RendezvousReply says
   sdk::Pool<Saved> saved_;
   std::unordered_set<uint64_t> landed_;  // bytes of messages whose header was not taken yet
   std::unordered_map<uint64_t, Incoming *> awaited_;     // headers before the bytes: of receives,

@@ -30,11 +30,15 @@ void Inbox::on_saved_put(const Event &event) {
       landed_.insert(event.start);
     }
   }
-  if (event.auto_unlinked) {
-    overflow_.on_full(event.buffer_id, event.start + event.mlength);
-    overflow_.link(*portal_);
-  }
+  on_overflow_end(event);
   if (starved_ && may_post()) search();
+}
+
+// Of a buffer, if this was the last that it has taken.
+void Inbox::on_overflow_end(const Event &event) {
+  if (!event.auto_unlinked) return;
+  overflow_.on_full(event.buffer_id, event.start + event.mlength);
+  overflow_.link(*portal_);
 }
 
 // The NIC leaves a message to software. It is newer than all that the NIC has saved.
@@ -116,6 +120,7 @@ void Inbox::start_delivery(Saved &saved, sdk::Receive &receive) {
   Incoming &message = *incoming_.take();
   message = {.receive = &receive,
              .sender = saved.sender,
+             .reader = saved.sender.peer,
              .bits = saved.bits,
              .data = about.data,
              .first = uint32_t(first),
@@ -127,7 +132,7 @@ void Inbox::start_delivery(Saved &saved, sdk::Receive &receive) {
   // Where it fails the rest is read all the same: then its sender is done.
   if (!copied || !map_device(place, start, receive.length, message.window))
     message.rc = Rc::kNoTranslation;
-  message.get.length = uint32_t(whole > saved.first ? whole - saved.first : 0);
+  message.rest = uint32_t(whole > saved.first ? whole - saved.first : 0);
   const uint64_t offset = saved.remote_offset + saved.first;
   const uint8_t id = saved.rendezvous_id;
   saved_.give(&saved);

@@ -336,7 +336,7 @@ void SoftPortal::tell_match(Arrival &arrival) {
 void SoftPortal::use_up(Arrival &arrival) {
   LinkedEntry &entry = *arrival.hit.entry;
   arrival.hit.entry = nullptr;
-  if (entry.entry.manage_local && arrival.hit.rc == Rc::kOk) entry.used += arrival.hit.takes;
+  if (entry.entry.manage_local) entry.used += arrival.hit.takes;
   const bool full = entry.entry.manage_local && entry.room() < entry.entry.min_free;
   arrival.unlinked = entry.entry.use_once || full;
   if (!arrival.unlinked) return;
