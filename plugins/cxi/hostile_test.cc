@@ -146,6 +146,27 @@ TEST(CxiHostile, LessThanWasAnnouncedIsAnError) {
   }
 }
 
+// A program takes that for the end of its buffer.
+TEST(CxiHostile, APeerCancelsNothing) {
+  Scene scene;
+  std::vector<uint8_t> memory(1000);
+  const iovec all{memory.data(), memory.size()};
+  fi_msg post{};
+  post.msg_iov = &all;
+  post.iov_count = 1;
+  post.addr = FI_ADDR_UNSPEC;
+  succeed(fi_recvmsg(scene.target->ep, &post, FI_MULTI_RECV));
+  scene.liar->say(scene.long_message(500), {});
+  EXPECT_TRUE(scene.completions().empty());
+  scene.liar->hear();
+  ASSERT_EQ(scene.liar->asked.size(), 1u);
+  scene.liar->answer(0, Rc::kCanceled, 0, {});
+  const auto done = scene.completions();
+  ASSERT_EQ(done.size(), 1u);
+  EXPECT_EQ(done[0].err, FI_EHOSTUNREACH);
+  EXPECT_EQ(done[0].flags & FI_MULTI_RECV, 0u);
+}
+
 // What else meets a receive uses it up, and what else meets a buffer takes room of it.
 TEST(CxiHostile, OtherOperationsAreNoMessages) {
   Scene scene;
@@ -194,6 +215,38 @@ TEST(CxiHostile, AMessageThatFindsNoReceiveEndsNone) {
   ASSERT_EQ(done.size(), 1u);
   EXPECT_EQ(done[0].err, 0);
   EXPECT_EQ(done[0].length, 1u);
+}
+
+TEST(CxiHostile, AnotherPeersNoticeCannotBeMadeUp) {
+  Scene scene;
+  Node honest(scene.network, kHonest, small_settings());
+  uint64_t out = 7;
+  const iovec all{&out, sizeof out};
+  fi_msg message{};
+  message.msg_iov = &all;
+  message.iov_count = 1;
+  message.addr = scene.target->insert(honest.name());
+  succeed(fi_sendmsg(scene.target->ep, &message, FI_MATCH_COMPLETE | FI_COMPLETION));
+  for (uint64_t number = 0; number < kTransactions; ++number) {
+    Packet notice = scene.packet(Op::kPut, kDoneIndex);
+    notice.initiator = match_id(honest.name().pid, kLogical | kHonest);
+    notice.match_bits = MessageBits().with_transaction(number).bits;
+    scene.liar->say(notice, {});
+    scene.liar->hear();
+    ASSERT_TRUE(scene.completions().empty());
+  }
+  // Nor can the name of its NIC: the connection ends.
+  Packet notice = scene.packet(Op::kPut, kDoneIndex);
+  notice.initiator = match_id(honest.name().pid, kHonest);
+  notice.match_bits = MessageBits().with_transaction(0).bits;
+  scene.liar->say(notice, {});
+  EXPECT_TRUE(scene.completions().empty());
+  uint64_t in = 0;
+  succeed(fi_recv(honest.ep, &in, sizeof in, nullptr, FI_ADDR_UNSPEC, nullptr));
+  EXPECT_TRUE(honest.poll().has_value());
+  const auto done = scene.completions();
+  ASSERT_EQ(done.size(), 1u);
+  EXPECT_EQ(done[0].err, 0);
 }
 
 }  // namespace

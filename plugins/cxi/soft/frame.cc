@@ -52,6 +52,11 @@ bool is_operation(uint8_t op) {
   return op >= uint8_t(Op::kPut) && op <= uint8_t(Op::kFetchAtomic);
 }
 
+// Who sends it: a process of the NIC that it comes from, or a rank. Short packets do not say.
+bool is_own_name(const Packet &p) {
+  return p.restricted || is_logical(p.initiator) || (p.initiator & kMatchAnyEp) == p.source;
+}
+
 tl::expected<Frame, Refusal> parse_packet(Reader in) {
   Frame frame;
   Packet &p = frame.packet;
@@ -81,7 +86,7 @@ tl::expected<Frame, Refusal> parse_packet(Reader in) {
   p.restricted = flags & kRestricted;
   p.flush = flags & kFlush;
   p.pcie = flags & kPcie;
-  if (p.source > kMaxNid || p.to.nid > kMaxNid || p.to.pid > kMaxPid)
+  if (p.source > kMaxNid || p.to.nid > kMaxNid || p.to.pid > kMaxPid || !is_own_name(p))
     return refuse(Refusal::kAddress);
   const bool atomic = p.op == Op::kAtomic || p.op == Op::kFetchAtomic;
   if (atomic && amo_size(p.amo_type) == 0) return refuse(Refusal::kOperation);
@@ -103,6 +108,8 @@ tl::expected<Frame, Refusal> parse_reply(Reader in) {
   for (uint64_t &word : r.fetched) in.get(word);
   if (list > uint8_t(List::kUnexpected)) return refuse(Refusal::kAddress);
   r.list = List(list);
+  // What waits is answered later, and who cancels is the process that has asked.
+  if (r.rc == Rc::kNone || r.rc == Rc::kCanceled) return refuse(Refusal::kAnswer);
   if (frame.bytes != 0 && frame.bytes != r.mlength) return refuse(Refusal::kLength);
   return frame;
 }

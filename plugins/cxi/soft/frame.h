@@ -11,7 +11,8 @@
 //    }
 //
 // parse_head() takes any bytes, and what it returns is in range: an operation that exists, an
-// address of 20 and 9 bits, as many bytes as the operation has. It cannot know whether a token or a
+// address of 20 and 9 bits, a sender of the NIC that it comes from, as many bytes as the operation
+// has. It cannot know whether a token or a
 // VNI is right. Numbers are little endian. Each version has the first ten bytes of a hello at the
 // same place, so that it can say that it does not know another one. Not for how a stream is read or written.
 #ifndef WEFT_PLUGINS_CXI_SOFT_FRAME_H

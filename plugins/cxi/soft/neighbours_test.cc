@@ -184,6 +184,7 @@ TEST(Neighbours, ManyProcessesReachOne) {
         add.to = hub.at();
         add.inline_bytes = &one;
         add.length = 8;
+        add.initiator = match_id(node.endpoint->pid(), 1);
         add.eq = node.acks.get();
         if (node.queue->post(add) != 0) _exit(3);
         node.queue->flush();

@@ -247,7 +247,12 @@ TEST(PeerStream, APeerThatReadsNoAnswersIsNotHeard) {
   Wire wire;
   std::vector<uint8_t> there(4000);
   wire.b.inbox->append(List::kPriority, wire.b.entry_for(region(7, 0), there));
-  Packet get{.op = Op::kGet, .vni = kVni, .source = 1, .to = {2, 2, 0}, .length = 4000};
+  Packet get{.op = Op::kGet,
+             .vni = kVni,
+             .source = 1,
+             .to = {2, 2, 0},
+             .initiator = match_id(1, 1),
+             .length = 4000};
   std::array<uint8_t, kHeadSize> head;
   write_head(get, head);
   int asked = 0;
