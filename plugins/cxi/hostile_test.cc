@@ -167,6 +167,52 @@ TEST(CxiHostile, APeerCancelsNothing) {
   EXPECT_EQ(done[0].flags & FI_MULTI_RECV, 0u);
 }
 
+// Of a message that waits only the peer whom it is for reads anything, and nobody by a key.
+TEST(CxiHostile, ALongMessageIsReadByWhomItIsForAlone) {
+  Settings settings = small_settings();
+  settings.optimized_mrs = false;
+  Scene scene(false, settings);
+  Node honest(scene.network, kHonest, small_settings());
+  std::vector<uint8_t> out(1000, 7), other(1000);
+  fid_mr *const region = scene.target->open_region(other.data(), other.size(), FI_REMOTE_READ);
+  const uint64_t key = fi_mr_key(region);
+  ASSERT_NE(key & kCachedKey, 0u);
+  const fi_addr_t to_honest = scene.target->insert(honest.name()),
+                  to_liar = scene.target->insert({.nid = scene.liar->nid(), .pid = 1});
+  for (const auto &[to, wanted] : {std::pair(to_honest, Rc::kNoTranslation), {to_liar, Rc::kOk}}) {
+    succeed(fi_send(scene.target->ep, out.data(), out.size(), nullptr, to, nullptr));
+    const auto read = [&](Index index, uint64_t bits, Pid pid) {
+      Packet get = scene.packet(Op::kGet, index);
+      get.initiator = match_id(pid, scene.liar->nid());
+      get.match_bits = bits;
+      get.remote_offset = reinterpret_cast<uintptr_t>(out.data()) + 500;
+      get.length = 500;
+      scene.liar->answers.clear();
+      scene.liar->say(get, {});
+      scene.liar->hear();
+      return scene.liar->answers.empty() ? Rc::kNone : scene.liar->answers.back().second.rc;
+    };
+    EXPECT_EQ(read(kRendezvousIndex, 0, 1), wanted);
+    EXPECT_EQ(read(kRendezvousIndex, 0, 2), Rc::kNoTranslation) << "another process there";
+    EXPECT_EQ(read(kReadIndex, key & ~(kProviderKey | kCachedAddress), 1), Rc::kNoTranslation);
+  }
+  succeed(fi_close(&region->fid));
+}
+
+TEST(CxiHostile, KeysAreNoSequence) {
+  Settings settings = small_settings();
+  settings.prov_key_cache = settings.optimized_mrs = false;
+  Scene scene(false, settings);
+  std::vector<uint8_t> memory(10);
+  uint64_t above = 0;  // the ids below are in use at most once
+  for (int i = 0; i < 8; ++i) {
+    fid_mr *const region = scene.target->open_region(memory.data(), 10, FI_REMOTE_READ);
+    above |= (fi_mr_key(region) ^ kProviderKey) >> 16;
+    succeed(fi_close(&region->fid));
+  }
+  EXPECT_GT(std::popcount(above), 20) << "of 43 bits, of eight keys";
+}
+
 // What else meets a receive uses it up, and what else meets a buffer takes room of it.
 TEST(CxiHostile, OtherOperationsAreNoMessages) {
   Scene scene;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/cxi/region.h"
 
+#include <weft/sdk/auth.h>
 #include <weft/sdk/av.h>
 #include <weft/sdk/endpoint_number.h>
 #include <weft/sdk/eq.h>
@@ -24,6 +25,13 @@ constexpr uint64_t kPatienceNs = 5'000'000'000;  // with peers, when a region cl
 constexpr unsigned kSequenceShift = 16;
 constexpr uint64_t kMaxSequence = uint64_t{1} << (59 - kSequenceShift);
 
+// What stands in a key above its id, so that nobody guesses it.
+uint64_t some_sequence() {
+  uint64_t number = 0;
+  sdk::random_bytes({reinterpret_cast<uint8_t *>(&number), sizeof number});
+  return (number % kMaxSequence) << kSequenceShift;
+}
+
 }  // namespace
 
 // ---- keys ----
@@ -41,9 +49,9 @@ Result<uint64_t> Regions::new_key(const fi_mr_attr &attr, uint64_t flags) {
     size_t id = 0;
     while (optimized_ids_[id]) ++id;
     optimized_ids_.set(id);
-    return kProviderKey | kOptimizedKey | id | (++sequence_ % kMaxSequence) << kSequenceShift;
+    return kProviderKey | kOptimizedKey | id | some_sequence();
   }
-  return kProviderKey | next_id_++ | (++sequence_ % kMaxSequence) << kSequenceShift;
+  return kProviderKey | next_id_++ | some_sequence();
 }
 
 // What has no events, and no place of its own. Hardware knows neither the rights of a part of a LAC

@@ -138,7 +138,6 @@ class Regions final : public sdk::Memory {
   std::unordered_set<const void *> descriptors_;  // with FI_HMEM
   std::bitset<kOptimizedKeys - kFirstProviderId> optimized_ids_;
   uint16_t next_id_ = 0;
-  uint64_t sequence_ = 0;
 };
 
 }  // namespace weft::cxi

@@ -63,7 +63,7 @@ Result<void> Transmit::open_source() {
   WEFT_CHECK(ports_.map(*source_, kRendezvousIndex));
   source_->set_state(PortalState::kEnabled, kIgnoreDrops);
   for (const uint8_t lac : ports_.lni->lacs()) {
-    Entry whole{.memory = {.number = Memory::kWholeLac, .lac = lac},
+    Entry whole{.memory = {.number = Memory::kLent, .lac = lac},
                 .length = UINT64_MAX,
                 .match_bits = MessageBits().with_rendezvous(0, lac, 0).bits,
                 .ignore_bits = ~MessageBits().with_rendezvous(0, kLacMask, 0).bits};
@@ -173,6 +173,7 @@ bool Transmit::number_long(Op &op, bool tagged) {
     if (!window) return false;
     op.window = *window;
   }
+  ports_.lni->lend(op.window, key_of(op.transfer.to.nid, op.profile.vni, op.transfer.to.pid));
   counters_.long_messages.add();
   op.is_rendezvous = true;
   op.number = free.take();

@@ -95,6 +95,7 @@ class PlainLni final : public Lni {
     return lni_->map(start, length, access);
   }
   void unmap(const Memory &memory) override { lni_->unmap(memory); }
+  void lend(const Memory &memory, uint64_t reader) override { lni_->lend(memory, reader); }
   Result<std::unique_ptr<EventQueue>> event_queue(const EventQueueOptions &options) override {
     return lni_->event_queue(options);
   }

@@ -114,7 +114,7 @@ void LibcxiPortal::append(List list, const Entry &entry) {
                    .length = entry.length,
                    .min_free_shift = lni_.device().min_free_shift};
   // What is not mapped, or only in part, is the NIC's to refuse when somebody uses it.
-  if (entry.memory.number != Memory::kWholeLac) {
+  if (entry.memory.number != Memory::kWholeLac && entry.memory.number != Memory::kLent) {
     Mappings::Place place;
     if (lni_.mappings().find(entry.memory, entry.start, entry.length, place) != 0)
       lni_.mappings().find(entry.memory, entry.start, std::min<uint64_t>(entry.length, 1), place);

@@ -167,6 +167,9 @@ class Lni {
     return fail(FI_EOPNOTSUPP, "cxi: this NIC does not reach memory of %s devices",
                 place.iface->name());
   }
+  // Memory that was mapped with kRemote is a long message: the peer with this key (key_of) reads it
+  // through an entry of Memory::kLent, and nobody else does.
+  virtual void lend(const Memory &memory, uint64_t reader) { (void)memory, (void)reader; }
   // Those that all of the process, map(0, UINT64_MAX), is in.
   virtual std::vector<uint8_t> lacs() const { return {0}; }
   // After it the NIC does not touch the memory.

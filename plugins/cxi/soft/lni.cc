@@ -80,6 +80,11 @@ void SoftLni::unmap(const Memory &memory) {
   memory_.remove(memory);
 }
 
+void SoftLni::lend(const Memory &memory, uint64_t reader) {
+  const EngineGuard guard(engine_.lock);
+  memory_.lend(memory, reader);
+}
+
 Result<std::unique_ptr<EventQueue>> SoftLni::event_queue(const EventQueueOptions &options) {
   if (options.places > kMaxPlaces)
     return fail(FI_EINVAL, "cxi: an event queue of %zu places: at most %zu", options.places,

@@ -50,6 +50,7 @@ class SoftLni final : public Lni {
   Result<Memory> map_device(uint64_t start, uint64_t length, unsigned access,
                             const sdk::HmemPlace &place) override;
   void unmap(const Memory &memory) override;
+  void lend(const Memory &memory, uint64_t reader) override;
   Result<std::unique_ptr<EventQueue>> event_queue(const EventQueueOptions &options) override;
   Result<std::unique_ptr<Counter>> counter() override;
   Result<std::unique_ptr<Portal>> portal(const PortalOptions &options, EventQueue &eq) override;

@@ -46,12 +46,28 @@ class MemoryMap {
     ranges_.erase(found);
   }
 
+  // From now on `reader` alone reaches it, by Memory::kLent.
+  void lend(const Memory &memory, uint64_t reader) {
+    const auto found = ranges_.find(memory.number);
+    if (found == ranges_.end()) return;
+    auto [at, end] = remote_.equal_range(found->second.start);
+    while (at != end && at->second.number != memory.number) ++at;
+    if (at != end) at->second.reader = reader;
+  }
+  // What a peer means by an address in `memory`: in that of a whole LAC it is the memory that holds
+  // it, if `peer` may reach that.
+  Rc resolve(Memory &memory, uint64_t start, uint64_t length, unsigned access,
+             uint64_t peer) const {
+    const bool is_lent = memory.number == Memory::kLent;
+    if (length == 0 || (!is_lent && memory.number != Memory::kWholeLac)) return Rc::kOk;
+    return find_remote(start, length, access, is_lent ? peer : kAnybody, memory.number);
+  }
+
   // `place`: whose memory it is, until the map changes; null: the host's.
   Rc check(const Memory &memory, uint64_t start, uint64_t length, unsigned access,
            const sdk::HmemPlace *&place) const {
     place = nullptr;
     if (length == 0) return Rc::kOk;
-    if (memory.number == Memory::kWholeLac) return check_remote(start, length, access, place);
     const auto found = ranges_.find(memory.number);
     if (found == ranges_.end() || !found->second.holds(start, length)) return Rc::kNoTranslation;
     if ((found->second.access & access) != access) return Rc::kPagePermError;
@@ -89,22 +105,24 @@ class MemoryMap {
       return from >= start && offset <= length && count <= length - offset;
     }
   };
+  static constexpr uint64_t kAnybody = UINT64_MAX;
   struct Remote {
     uint32_t number;
     Range range;
+    uint64_t reader = kAnybody;
   };
   // Long messages that are under way, and regions with cached keys. The last one that begins before
   // the memory is likely to hold it.
-  Rc check_remote(uint64_t start, uint64_t length, unsigned access,
-                  const sdk::HmemPlace *&place) const {
+  Rc find_remote(uint64_t start, uint64_t length, unsigned access, uint64_t reader,
+                 uint32_t &number) const {
     Rc rc = Rc::kNoTranslation;
     for (auto at = remote_.upper_bound(start); at != remote_.begin();) {
-      const Range &range = (--at)->second.range;
-      if (start - range.start > longest_) break;
-      if (!range.holds(start, length)) continue;
+      const Remote &remote = (--at)->second;
+      if (start - remote.range.start > longest_) break;
+      if (remote.reader != reader || !remote.range.holds(start, length)) continue;
       rc = Rc::kPagePermError;
-      if ((range.access & access) != access) continue;
-      place = range.place.or_null();
+      if ((remote.range.access & access) != access) continue;
+      number = remote.number;
       return Rc::kOk;
     }
     return rc;

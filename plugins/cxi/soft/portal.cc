@@ -13,6 +13,8 @@
 namespace weft::cxi {
 namespace {
 
+constexpr uint64_t kNobody = 0;  // no process has it: VNI 0 is none
+
 bool is_put(Op op) {
   return op == Op::kPut || op == Op::kRendezvousPut;
 }
@@ -251,15 +253,14 @@ void SoftPortal::land(Arrival &arrival, uint32_t offset, const uint8_t *bytes, u
   if (hit.rc != Rc::kOk || offset >= hit.mlength) return;  // it is cut, or fails
   count = std::min(count, hit.mlength - offset);
   // It may have been unmapped since.
-  hit.rc = lni_.memory().write(arrival.entry.memory, hit.address + offset, bytes, nullptr, count);
+  hit.rc = lni_.memory().write(hit.memory, hit.address + offset, bytes, nullptr, count);
 }
 
 // False: it is over, or the memory is not mapped any more.
 bool SoftPortal::copy_out(const Arrival &arrival, uint32_t offset, std::span<uint8_t> out) const {
   const Hit &hit = arrival.hit;
   if (hit.rc != Rc::kOk || offset > hit.mlength || out.size() > hit.mlength - offset) return false;
-  return lni_.memory().read(arrival.entry.memory, hit.address + offset, out.data(), out.size()) ==
-         Rc::kOk;
+  return lni_.memory().read(hit.memory, hit.address + offset, out.data(), out.size()) == Rc::kOk;
 }
 
 Reply SoftPortal::end(Arrival &arrival) {
@@ -301,7 +302,13 @@ void SoftPortal::locate(Hit &hit, const Packet &packet) const {
   }
   if (hit.rc != Rc::kOk) return;
   const unsigned access = (writes ? Lni::kWrite : 0) | (reads ? Lni::kRead : 0);
-  hit.rc = lni_.memory().check(entry.memory, hit.address, hit.mlength, access, hit.place);
+  hit.memory = entry.memory;
+  const uint64_t peer = is_logical(packet.initiator)
+                            ? kNobody
+                            : key_of(packet.source, packet.vni, packet.initiator >> kMatchEpBits);
+  hit.rc = lni_.memory().resolve(hit.memory, hit.address, hit.mlength, access, peer);
+  if (hit.rc != Rc::kOk) return;
+  hit.rc = lni_.memory().check(hit.memory, hit.address, hit.mlength, access, hit.place);
 }
 
 Rc SoftPortal::move_bytes(const Hit &hit, const Packet &packet, Reply &reply) {

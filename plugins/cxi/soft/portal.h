@@ -36,6 +36,7 @@ class SoftPortal final : public Portal {
   struct Hit {
     List list = List::kPriority;
     LinkedEntry *entry = nullptr;
+    Memory memory;  // of the entry, or what of that the request means
     uint64_t address = 0;
     uint32_t mlength = 0;                   // bytes that move
     uint64_t takes = 0;                     // bytes of the entry that it uses up
