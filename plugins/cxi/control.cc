@@ -167,7 +167,7 @@ bool Control::read_events() {
       links_.on_link(event);
     } else if (event.type == EventType::kUnlink) {
       if (unlinks_ != 0) --unlinks_;
-    } else if (event.type == EventType::kPut && event.match_bits & kControl) {
+    } else if (event.type == EventType::kPut && event.buffer_id == kControlBuffer) {
       on_control(event);
     } else if (is_access(event.type)) {
       on_access(event);

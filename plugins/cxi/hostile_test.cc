@@ -199,6 +199,25 @@ TEST(CxiHostile, ALongMessageIsReadByWhomItIsForAlone) {
   succeed(fi_close(&region->fid));
 }
 
+// With these bits a write to a region is a write to a region.
+TEST(CxiHostile, WhatIsPutIntoARegionIsNoMessageOfFlowControl) {
+  Settings settings = small_settings();
+  settings.prov_key_cache = false;
+  settings.mr_match_events = true;  // the NIC tells of all writes
+  Scene scene(false, settings);
+  std::vector<uint8_t> memory(10);
+  fid_mr *const region = scene.target->open_region(memory.data(), 10, FI_REMOTE_WRITE);
+  Packet put = scene.packet(Op::kPut, Index(kOptimizedWriteIndex + kFirstProviderId));
+  put.match_bits = ControlBits{ControlType::kNotify, 3}.bits();
+  scene.liar->say(put, {});
+  EXPECT_TRUE(scene.completions().empty());
+  scene.liar->hear();
+  ASSERT_FALSE(scene.liar->answers.empty());
+  EXPECT_EQ(scene.liar->answers.back().second.rc, Rc::kOk);
+  EXPECT_TRUE(scene.liar->asked.empty()) << "it is answered";
+  succeed(fi_close(&region->fid));
+}
+
 TEST(CxiHostile, KeysAreNoSequence) {
   Settings settings = small_settings();
   settings.prov_key_cache = settings.optimized_mrs = false;

@@ -32,7 +32,7 @@ uint64_t now = 1'000'000'000;  // ns
 // Each look at the clock takes a while, so that who waits for a time comes to it.
 extern "C" int __wrap_clock_gettime(clockid_t, timespec *out);
 extern "C" int __wrap_clock_gettime(clockid_t, timespec *out) {
-  now += 20'000;
+  now += 200'000;
   out->tv_sec = time_t(now / 1'000'000'000u);
   out->tv_nsec = long(now % 1'000'000'000u);
   return 0;
@@ -454,7 +454,9 @@ class Test {
       }
       FUZZ_CHECK(one->works.empty(), "an operation does not end");
     }
+    const uint64_t before = now;
     if (region_ != nullptr) region();
+    FUZZ_CHECK(now - before < 4'000 * kMillisecond, "a region is in use, and nobody uses it");
   }
   bool is_settled() const {
     const auto sends = [](const Work &work) { return !work.is_receive; };
