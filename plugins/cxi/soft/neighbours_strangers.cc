@@ -40,6 +40,10 @@ bool is_asker(const Link &link) {
 bool is_answering(const Link &link) {
   return link.turn == Link::Turn::kHas && !link.is_own;
 }
+// What went along with messages on it may be missed.
+bool is_carried(const Link &link) {
+  return link.is_carried && link.partner != nullptr;
+}
 // Nothing has moved for as long as this host waits for another one.
 bool is_stuck(const Link &link) {
   return link.quiet_ticks >= Hosts::kTicks;
@@ -69,8 +73,8 @@ std::shared_ptr<Room> Neighbours::room_of(Nid there) {
   return room;
 }
 
-// One that is silent makes room, of the host that has the most of them; if it must be, one whose
-// messages wait here, too.
+// One that is silent makes room, of the host that has the most of them; if it must be, one that
+// waits for something from here, too.
 bool Neighbours::may_ask(Nid there) {
   const Shares most = shares();
   const std::set<Nid> known = called();
@@ -89,13 +93,14 @@ bool Neighbours::may_ask(Nid there) {
       all >= most.askers || (!is_known && of_strangers >= most.askers_of_strangers);
   if (!has_had_its_share && !is_full) return true;
   Link *worst = nullptr;
+  const auto waits = [](const Link &link) { return link.stream.has_waiting() || is_carried(link); };
   const auto badness = [&](const Link &link) {
-    return std::tuple(counts[link.there], !link.stream.has_waiting(), link.quiet_ticks);
+    return std::tuple(counts[link.there], !waits(link), link.quiet_ticks);
   };
   for (const auto &link : links_) {
     if (!is_asker(*link) || is_over(*link) || !counts.contains(link->there)) continue;
     if (has_had_its_share && link->there != there) continue;
-    if (link->quiet_ticks == 0 || (link->stream.has_waiting() && !is_stuck(*link))) continue;
+    if (link->quiet_ticks == 0 || (waits(*link) && !is_stuck(*link))) continue;
     if (worst == nullptr || badness(*link) > badness(*worst)) worst = link.get();
   }
   if (worst != nullptr) end(*worst);
@@ -103,8 +108,7 @@ bool Neighbours::may_ask(Nid there) {
 }
 
 // Whether there is a descriptor for what is to be said to a peer that has caused it. An idle
-// connection makes room, or one that is stuck. What went along with messages on one that is idle may
-// be missed.
+// connection makes room, or one that is stuck.
 bool Neighbours::may_answer(const Link &link) {
   const Shares most = shares();
   const std::set<Nid> known = called();
@@ -121,7 +125,7 @@ bool Neighbours::may_answer(const Link &link) {
   const auto makes_room = [&](const auto &one) {
     if (!is_answering(*one) || !one->is_open() || is_over(*one)) return false;
     if (has_had_its_share ? !is_of_it(*one) : !is_strangers(*one)) return false;
-    return is_stuck(*one) || (one->is_idle() && !(one->is_carried && one->partner != nullptr));
+    return is_stuck(*one) || (one->is_idle() && !is_carried(*one));
   };
   const auto found = std::ranges::find_if(links_, makes_room);
   if (found == links_.end()) return false;

@@ -4,7 +4,7 @@
 //
 // Example (statements):
 //    Rooms all;
-//    Room room(all), other(all);
+//    Room room(all);
 //    const bool is_kept = room.take(100);  // false: this host, or all strangers, have had their share
 //    if (is_kept) room.give(100);
 //
