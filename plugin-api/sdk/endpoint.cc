@@ -87,6 +87,14 @@ EndpointCore::EndpointCore(DomainContext &domain, PeerKind kind, const fi_info &
       wants_shared_(wants_shared_receive(info)),
       wants_shared_tx_(wants_shared_transmit(info)) {}
 
+EndpointCore::~EndpointCore() {
+  if (lane_ == nullptr || !lane_->open.load()) return;
+  if (lane_->closed != nullptr)
+    lane_->closed(*lane_);  // its port is free
+  else
+    lane_->open.store(false);
+}
+
 uint8_t EndpointCore::context_place() const {
   return lane_ != nullptr ? lane_->place : 0;
 }
@@ -270,7 +278,6 @@ void EndpointCore::release(AvUser *user) {
   bound_.clear();
   eq_ = nullptr;
   if (tx_ != nullptr && tx_->shared != nullptr) std::exchange(tx_->shared, nullptr)->leave(*this);
-  if (lane_ != nullptr) lane_->open.store(false);
 }
 
 void EndpointCore::fail_transfer(void *context, uint64_t flags, int err) {

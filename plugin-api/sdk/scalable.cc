@@ -188,6 +188,7 @@ Result<void> ScalableEndpoint::make_contexts() {
     context->lane.number = number_;
     context->lane.place = uint8_t(place);
     context->lane.last_place = uint8_t(count - 1);
+    if (place == 0) context->lane.closed = first_closed;
     WEFT_TRY(context->part, part(receives ? place : place - receives_));
     WEFT_CHECK(make_own(*context));
     contexts_.push_back(std::move(context));
@@ -283,6 +284,22 @@ Result<void> ScalableEndpoint::take_ports() {
   }
   return fail(FI_EADDRINUSE, "fi_scalable_ep: no %zu free ports in a row were found",
               contexts_.size());
+}
+
+// Peers ask the first context which contexts there are, also while the application has closed it.
+void ScalableEndpoint::first_closed(const Lane &lane) {
+  ScalableEndpoint &self = *from(lane.parent);
+  const std::lock_guard guard(self.mutex_);
+  Context &first = *self.contexts_[0];
+  Result<void> held = self.make_own(first);
+  if (held) held = self.take_port(first, self.local_);
+  lane.open.store(false);
+  if (held) return;
+  close_endpoint(first);
+  WEFT_WARN(self.instance(), FI_LOG_EP_CTRL,
+            "fi_close: nobody tells peers which contexts the endpoint has until its first one is "
+            "opened again: %s",
+            held.error().text.c_str());
 }
 
 Result<void> ScalableEndpoint::open_view(Part &part) {

@@ -193,6 +193,23 @@ TEST(RdmScalable, ASenderThatReceivesNothingHasAName) {
   exchange(drive, a.tx[1].ep, a.tx[1].cq, to, b.rx[0].ep, b.rx[0].cq, 100, 1, from);
 }
 
+// Nor when it has closed its first receive context.
+TEST(RdmScalable, ASenderWhoseFirstContextIsClosedHasAName) {
+  SCALABLE_NEEDED(FI_SOURCE);
+  Scalable a(scalable_options(FI_SOURCE)), b(scalable_options(FI_SOURCE));
+  const std::string name = a.name();
+  const fi_addr_t to = a.insert(b.name()), from = b.insert(name);
+  Drive drive({&a, &b});
+  exchange(drive, b.tx[0].ep, b.tx[0].cq, from, a.rx[0].ep, a.rx[0].cq, 100, 1, to);
+  a.rx[0].ep.reset();
+  for (size_t i = 0; i < 2; ++i)
+    exchange(drive, a.tx[1].ep, a.tx[1].cq, fi_rx_addr(to, int(i), kBits), b.rx[i].ep, b.rx[i].cq,
+             100, 1, from);
+  a.open_rx(0);
+  EXPECT_EQ(a.name(), name);
+  exchange(drive, b.tx[1].ep, b.tx[1].cq, from, a.rx[0].ep, a.rx[0].cq, 100, 1, to);
+}
+
 TEST(RdmScalable, ReceivesFromOneEndpoint) {
   SCALABLE_NEEDED(FI_DIRECTED_RECV | FI_SOURCE);
   const Options options = scalable_options(FI_DIRECTED_RECV | FI_SOURCE);

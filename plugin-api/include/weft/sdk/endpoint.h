@@ -149,7 +149,7 @@ class EndpointCore {
   // engine's.
   EndpointCore(DomainContext &domain, PeerKind kind, const fi_info &info,
                const EndpointLimits &limits, TxContext *tx, RxContext *rx, Lock *lock = nullptr);
-  ~EndpointCore() = default;
+  ~EndpointCore();  // a context is not open any more
 
   // fi_ep_bind: 0 or -FI_E... Queues, counters and shared transmit contexts that fi_enable does not
   // need may come after it, as programs expect of stock libfabric; the former tell of what completes

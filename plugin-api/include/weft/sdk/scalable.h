@@ -34,7 +34,8 @@
 // provider needs no place in its protocol to name the context that it asks for. Only the sender of a
 // message says which context it is (Lane::place), so that its source is the endpoint; its peer asks the
 // first context whether there is such a one (peer/place.h). All ports are taken together, when the
-// first context is opened or the name is asked for.
+// first context is opened or the name is asked for. The first one is taken again when the application
+// closes its context, as peers go on asking there.
 //
 // Not for connected endpoints, nor for devices that have contexts by themselves.
 #ifndef WEFT_SDK_SCALABLE_H
@@ -67,6 +68,8 @@ struct Lane {
   uint8_t place = 0;                      // among the ports
   uint8_t last_place = 0;                 // of the endpoint's contexts
   mutable std::atomic<bool> open{false};  // the context is
+  // What the end of an open context calls; null: it is not open any more, and that is all.
+  void (*closed)(const Lane &lane) = nullptr;
 };
 
 // What an endpoint that is opened now in a domain is, and what it is opened from.
@@ -139,6 +142,7 @@ class ScalableEndpoint final : public Object<ScalableEndpoint, fid_ep> {
   Result<void> make_own(Context &context);
   Result<void> make_endpoint(Context &context, const fi_info &info);
   static void close_endpoint(Context &context);
+  static void first_closed(const Lane &lane);
   Result<InfoList> info_of(const Context &context) const;
   Result<void> take_ports();
   Result<void> take_port(Context &context, const Address &first);
