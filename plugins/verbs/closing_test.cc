@@ -209,6 +209,18 @@ TEST(VerbsClosing, ADeviceThatFailsGivesBackWhatItHad) {
             1u);
 }
 
+TEST(VerbsClosing, ADeviceThatGoesDuringAShutdownEndsItOnce) {
+  Link link;
+  Buffer out(link.a, 1000);
+  ASSERT_EQ(fi_send(link.a.ep, out.data(), 1000, out.desc(), 0, &out), 0);
+  link.node.device.remove();
+  ASSERT_EQ(fi_shutdown(link.a.ep, 0), 0);  // waits for the send, and reads that the device is gone
+  EXPECT_EQ(link.a.failure().err, FI_ECANCELED);
+  EXPECT_FALSE(link.a.try_completion());
+  EXPECT_EQ(link.next(link.a).type, uint32_t(FI_SHUTDOWN));
+  EXPECT_FALSE(link.a.event());
+}
+
 TEST(VerbsClosing, RefusedRequestsGiveTheirPlacesBack) {
   Link link({.tx_size = 4});
   Buffer target(link.b, 8, "content"), back(link.a, 8);

@@ -260,6 +260,7 @@ void Endpoint::connect_failed(int error, std::string private_data, int cause) {
 
 void Endpoint::hang_up() {
   send_injected();
+  if (state_ != State::kConnected) return;  // the device went meanwhile: all is over, and told
   // All that is cancelled is told before the call returns (fi_cm.3). Both sides get FI_SHUTDOWN:
   // the caller may wait for it before fi_close.
   set_state(State::kDisconnected);
