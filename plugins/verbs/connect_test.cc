@@ -5,6 +5,8 @@
 
 #include <chrono>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "plugins/verbs/fabric.h"
 #include "plugins/verbs/private_data.h"
@@ -73,6 +75,36 @@ TEST(VerbsConnect, ARejectionArrivesWithItsParameter) {
   EXPECT_EQ(refused.err, FI_ECONNREFUSED);
   EXPECT_EQ(refused.data, "no");
   EXPECT_EQ(fi_send(link.a.ep, "x", 1, nullptr, 0, nullptr), -FI_ESHUTDOWN);
+}
+
+// A stranger that connects again and again takes no more than these places.
+TEST(VerbsConnect, RequestsWithoutAnAnswerAreBounded) {
+  Link link({.settings = {.backlog = 2}}, /*connects=*/false);
+  link.a.open("10.99.0.1", std::to_string(ntohs(link.address.sin_port)));
+  std::vector<fid_ep *> all;
+  std::vector<TestEvent> requests;
+  const auto connect = [&] {
+    link.a.make_endpoint(link.a.info);
+    all.push_back(std::exchange(link.a.ep, nullptr));
+    EXPECT_EQ(fi_connect(all.back(), &link.address, nullptr, 0), 0);
+    std::optional<TestEvent> refused;
+    for (int i = 0; i < 8 && !refused; ++i) {
+      refused = link.a.event();
+      if (const auto request = link.b.event()) requests.push_back(*request);
+    }
+    return refused ? refused->err : 0;
+  };
+  EXPECT_EQ(connect(), 0);
+  EXPECT_EQ(connect(), 0);
+  EXPECT_EQ(connect(), FI_ECONNREFUSED);
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_THAT(link.node.log(), HasSubstr("2 connection requests wait"));
+  EXPECT_EQ(fi_reject(link.b.pep, requests[0].info->handle, nullptr, 0), 0);
+  EXPECT_EQ(link.next(link.a).err, FI_ECONNREFUSED);
+  EXPECT_EQ(connect(), 0);
+  EXPECT_EQ(requests.size(), 3u);
+  for (const TestEvent &request : requests) free_info(request.info);
+  for (fid_ep *const ep : all) EXPECT_EQ(fi_close(&ep->fid), 0);
 }
 
 TEST(VerbsConnect, NobodyListensIsARefusal) {

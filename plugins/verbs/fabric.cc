@@ -2,6 +2,7 @@
 #include "plugins/verbs/fabric.h"
 
 #include <weft/sdk/info_list.h>
+#include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
 
 #include <new>
@@ -102,6 +103,19 @@ int Fabric::passive_ep(struct fi_info *info, struct fid_pep **pep, void *context
   if (!is_xrc(*info)) return ConnectedFabricOps::passive_ep(info, pep, context);
   return sdk::finish(instance(), FI_LOG_EP_CTRL, XrcPassiveEndpoint::open(*this, *info, context),
                      pep);
+}
+
+// The kernel bounds those that it has. An application that does not answer would have all others.
+bool Fabric::takes_request(int backlog) {
+  const size_t most = size_t(backlog > 0 ? backlog : settings_.backlog);
+  const bool takes = connections_.waiting() < most;
+  if (!takes && !crowd_told_)
+    WEFT_WARN(instance(), FI_LOG_EP_CTRL,
+              "%zu connection requests wait for fi_accept or fi_reject: more are rejected (verbs "
+              "backlog)",
+              most);
+  crowd_told_ = !takes;
+  return takes;
 }
 
 int Fabric::close() {

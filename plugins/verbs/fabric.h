@@ -84,6 +84,9 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>,
   sdk::Stats<Counters> &stats() { return stats_; }
   const Settings &settings() const { return settings_; }
   uint32_t api_version() const { return api_version_; }
+  // Whether one more request may wait for an answer, of a passive endpoint with this backlog. The
+  // lock is held.
+  bool takes_request(int backlog);
   std::atomic<size_t> children{0};
 
   // fi_ops_fabric
@@ -108,6 +111,7 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>,
   sdk::Stats<Counters> stats_;
   DeviceEvents device_events_;
   std::unique_ptr<Channel> channel_;
+  bool crowd_told_ = false;
 };
 
 }  // namespace weft::verbs

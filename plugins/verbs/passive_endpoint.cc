@@ -63,6 +63,7 @@ void PassiveEndpoint::on_event(const ChannelEvent &event) {
     WEFT_WARN(instance(), FI_LOG_EP_CTRL, "a connection request is dropped: no memory");
     return;
   }
+  if (!fabric_.takes_request(backlog())) return;  // its end rejects it
   const std::string_view data = behind_ip_header(event.data, request->local());
   report(std::move(request), read_private_data(data.data(), data.size()));
 }

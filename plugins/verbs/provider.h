@@ -73,7 +73,8 @@ inline constexpr weft_param kAll[] = {
     sdk::bool_param("prefer_xrc", "0",
                     "offer endpoints of XRC, before those of RC, to applications that name no "
                     "protocol"),
-    sdk::int_param("backlog", "1024", "requests that wait for a passive endpoint", 1, 65535),
+    sdk::int_param("backlog", "1024",
+                   "connection requests that wait for an answer; more are rejected", 1, 65535),
 };
 inline constexpr const char *kDevices[] = {"path:/dev/infiniband/uverbs*"};
 inline constexpr const char *kDeviceRemedy =

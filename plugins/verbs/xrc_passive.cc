@@ -99,6 +99,7 @@ void XrcPassiveEndpoint::on_event(const ChannelEvent &event) {
     WEFT_WARN(instance(), FI_LOG_EP_CTRL, "a connection request is dropped: no memory");
     return;
   }
+  if (!fabric_.takes_request(backlog())) return;  // its end rejects it
   report(std::move(request), received->parameter);
 }
 

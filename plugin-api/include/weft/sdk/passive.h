@@ -105,6 +105,7 @@ class PassiveCore {
   // The event FI_CONNREQ; false: the request was dropped, and the log says why.
   bool report(std::unique_ptr<ConnectRequest> request, std::string_view data);
   void report_error(int error, std::string reason);
+  int backlog() const { return backlog_; }
 
   Connections &connections_;
 
