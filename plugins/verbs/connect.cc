@@ -198,10 +198,12 @@ void Endpoint::on_device_event(ibv_event_type type) {
 
 // The queue pair is in the error state: nothing more will come or leave.
 void Endpoint::on_notice() {
-  if (state_ != State::kConnected) return;
+  if (state_ != State::kConnecting && state_ != State::kConnected) return;
   WEFT_WARN(instance(), FI_LOG_EP_CTRL,
             "the connection to %s ends: its queue pair failed (a completion or an event says why)",
             peer_.to_string().c_str());
+  // The peer's data may come, and fail, before its last connection message.
+  if (state_ == State::kConnecting) return connect_failed(FI_ECONNABORTED, {}, FI_ECONNABORTED);
   disconnect();
 }
 

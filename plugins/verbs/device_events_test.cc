@@ -36,6 +36,21 @@ TEST(VerbsDeviceEvents, ABrokenQueuePairEndsItsConnection) {
   EXPECT_THAT(link.node.log(), HasSubstr("its queue pair failed"));
 }
 
+// Whoever connects may send before it says that it is ready, and what it sends may break our queue
+// pair.
+TEST(VerbsDeviceEvents, AQueuePairThatBreaksBeforeTheConnectionIsThereFailsIt) {
+  Link link({}, /*connects=*/false);
+  link.start("");
+  const TestEvent request = link.requested();
+  link.b.make_endpoint(request.info);
+  free_info(request.info);
+  ASSERT_EQ(fi_accept(link.b.ep, nullptr, 0), 0);
+  link.node.device.break_queue_pair(qp_of(link.b));
+  EXPECT_EQ(link.next(link.b).err, FI_ECONNABORTED);
+  EXPECT_NE(link.next(link.a).type, uint32_t(FI_CONNREQ));
+  EXPECT_FALSE(link.b.event());
+}
+
 TEST(VerbsDeviceEvents, ABrokenCompletionQueueIsAnErrorAndEndsItsConnections) {
   Link link;
   link.node.device.break_completion_queue(CompletionQueue::of(*sdk::Cq::from(&link.a.cq->fid)).c());
