@@ -296,6 +296,16 @@ void CompletionQueue::add_flushed(uint64_t work_id, uint32_t qp_num) {
   take(wc);
 }
 
+uint32_t CompletionQueue::rename(const WorkQueues &queues) {
+  collect();
+  const uint32_t old = queues.qp_num(), now = ++renamed_;
+  for (ibv_wc &wc : taken_)
+    if (wc.qp_num == old) wc.qp_num = now;
+  numbers_.erase(old);
+  recent_ = nullptr;
+  return now;
+}
+
 void CompletionQueue::leave(const WorkQueues &queues) {
   collect();
   std::erase_if(taken_, [&](const ibv_wc &wc) {

@@ -66,6 +66,9 @@ class CompletionQueue final : public sdk::CqSource, private DeviceUser {
   std::set<const RecvOp *> receives_of(const WorkQueues &queues) const;
   // What the device cannot tell any more: the operation was flushed.
   void add_flushed(uint64_t work_id, uint32_t qp_num);
+  // The queue pair is gone, and the device may give its number to another one. What it has received
+  // stays that of its endpoint. Returns the endpoint's number from now on, which no device gives.
+  uint32_t rename(const WorkQueues &queues);
   // The queue pair is gone: drops what it left, but for receives of shared contexts.
   void leave(const WorkQueues &queues);
   // An endpoint keeps operations back (FI_MORE): the next read() makes it post them. Thread-safe.
@@ -114,7 +117,8 @@ class CompletionQueue final : public sdk::CqSource, private DeviceUser {
   std::atomic<bool> failed_{false};  // the device says so
   std::vector<WorkQueues *> members_;
   std::unordered_map<uint32_t, WorkQueues *> numbers_;  // some of the members, by queue pair
-  WorkQueues *recent_ = nullptr;                        // the last that was looked up there
+  uint32_t renamed_ = 1u << 24;   // the last number by rename(): those of devices have 24 bits
+  WorkQueues *recent_ = nullptr;  // the last that was looked up there
   // A member reports only the receives that ask for it, or says who sent what it receives.
   bool asks_members_ = false;
   std::deque<ibv_wc> taken_;  // off the device, not delivered yet

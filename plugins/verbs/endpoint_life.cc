@@ -195,6 +195,7 @@ void Endpoint::end_queue_pair(Rest rest) {
   }
   rdma_destroy_qp(id_);
   collect_completions();  // those that came meanwhile
+  give_number_back();
   if (rest != Rest::kDropped) fail_rest();
 }
 

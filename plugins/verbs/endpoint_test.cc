@@ -7,6 +7,8 @@
 #include <poll.h>
 #include <weft/sdk/carrier.h>
 
+#include <utility>
+
 #include "plugins/verbs/status.h"
 #include "plugins/verbs/test_link.h"
 
@@ -63,6 +65,56 @@ TEST(VerbsEndpoint, PeersAreNamedBeforeTheEndpointIsEnabled) {
   void *same = nullptr;
   ASSERT_EQ(fi_open_ops(&link.a.domain->fid, WEFT_CARRIER_OPS, 0, &same, nullptr), 0);
   EXPECT_EQ(same, ops);
+}
+
+// A device gives the numbers of queue pairs again. The receives of a shared context know no more.
+TEST(VerbsEndpoint, WhoSentAMessageIsNoLaterPeerWithTheSameNumber) {
+  Link link({.device = {.features = {.reuses_numbers = true}}, .shares_receives = true},
+            /*connects=*/false);
+  fid_ep *old[2] = {};
+  const auto connected = [&](TestSide &side) {
+    TestEvent event = link.next(side);
+    while (event.type == FI_SHUTDOWN) event = link.next(side);  // of the old connection
+    return event.type == FI_CONNECTED;
+  };
+  const auto connect = [&](fi_addr_t identity) {
+    old[0] = std::exchange(link.a.ep, nullptr);
+    old[1] = std::exchange(link.b.ep, nullptr);
+    link.a.make_endpoint(link.a.info);
+    EXPECT_EQ(fi_connect(link.a.ep, &link.address, nullptr, 0), 0);
+    const TestEvent request = link.requested();
+    // The number of this queue pair is free from here on.
+    if (old[1] != nullptr) {
+      EXPECT_EQ(fi_shutdown(old[1], 0), 0);
+    }
+    ASSERT_EQ(fi_endpoint(link.b.domain, request.info, &link.b.ep, nullptr), 0);
+    free_info(request.info);
+    Endpoint::carrier_ops().identify(link.b.ep, identity);
+    for (struct fid *const bound : {&link.b.eq->fid, &link.b.srx->fid})
+      EXPECT_EQ(fi_ep_bind(link.b.ep, bound, 0), 0);
+    EXPECT_EQ(fi_ep_bind(link.b.ep, &link.b.cq->fid, FI_TRANSMIT | FI_RECV), 0);
+    EXPECT_EQ(fi_accept(link.b.ep, nullptr, 0), 0);
+    EXPECT_TRUE(connected(link.a) && connected(link.b));
+  };
+  const auto source = [&] {
+    fi_cq_data_entry entry{};
+    fi_addr_t from = 99;
+    EXPECT_EQ(fi_cq_readfrom(link.b.cq, &entry, 1, &from), 1);
+    return from;
+  };
+  link.a.open("10.99.0.1", std::to_string(ntohs(link.address.sin_port)));
+  connect(1);
+  Buffer in(link.b, 48);
+  for (int i = 0; i < 3; ++i)
+    ASSERT_EQ(fi_recv(link.b.srx, in.data() + 16 * i, 16, in.desc(), 0, &in), 0);
+  const uint32_t number = Endpoint::from(link.b.ep)->qp_num();
+  ASSERT_EQ(fi_inject(link.a.ep, "old", 3, 0), 0);  // is not read yet
+  connect(2);
+  EXPECT_EQ(Endpoint::from(link.b.ep)->qp_num(), number);
+  ASSERT_EQ(fi_inject(link.a.ep, "new", 3, 0), 0);
+  EXPECT_EQ(source(), 1u);
+  EXPECT_EQ(source(), 2u);
+  for (fid_ep *const ep : old) EXPECT_EQ(fi_close(&ep->fid), 0);
 }
 
 TEST(VerbsEndpoint, MemoryOfThePeerIsWrittenAndRead) {

@@ -339,6 +339,12 @@ void WorkQueues::fail_rest() {
   }
 }
 
+// With the lock that all take who make queue pairs, since its number is free before that.
+void WorkQueues::give_number_back() {
+  sdk::Guard guard(rx_cq()->engine().lock());
+  qp_num_ = joined_rx_->rename(*this);
+}
+
 void WorkQueues::leave_queues() {
   for (sdk::Cq *const cq : {tx_cq(), rx_cq()}) {
     sdk::Guard guard(cq->engine().lock());

@@ -159,6 +159,7 @@ class WorkQueues {
   // will not tell, as the peer has ended the connection (siw).
   bool mark_end();
   bool post_nothing();  // false: the device refuses it
+  void give_number_back();
   // The queue pair is gone: what the device has not told of has failed (FI_ECANCELED).
   void fail_rest();
   // Completions that were not read are dropped.

@@ -86,6 +86,7 @@ struct Features {
   // Completions of a queue pair stay in their queue when it is destroyed, as on soft-RoCE.
   // Otherwise they are removed, as on other hardware.
   bool keeps_completions = true;
+  bool reuses_numbers = false;  // a new queue pair has the number of one that is gone
 };
 
 struct DeviceOptions {

@@ -113,6 +113,13 @@ void drop_work(Qp &qp, bool removes_completions) {
   stop_waiting(qp);
 }
 
+uint32_t new_number(Adapter &adapter) {
+  if (!adapter.options.features.reuses_numbers) return adapter.next_qp++;
+  uint32_t number = adapter.next_qp;
+  while (adapter.qps.contains(number)) ++number;
+  return number;
+}
+
 int check_wanted(const Context &context, const ibv_qp_init_attr_ex &wanted) {
   const DeviceOptions &options = context.adapter.options;
   const Limits &limits = options.limits;
@@ -169,7 +176,7 @@ Qp::Qp(Context &opened, const ibv_qp_init_attr_ex &wanted)
   qp_base.send_cq = init.send_cq;
   qp_base.recv_cq = init.recv_cq;
   qp_base.srq = init.srq;
-  qp_base.qp_num = adapter.next_qp++;
+  qp_base.qp_num = new_number(adapter);
   qp_base.state = IBV_QPS_RESET;
   qp_base.qp_type = wanted.qp_type;
   if (srq != nullptr || wanted.qp_type == IBV_QPT_XRC_SEND) {
