@@ -80,6 +80,22 @@ void Device::deliver(uint32_t qp_num, const ForgedDatagram &forged) {
   if (found != adapter_.qps.end()) deliver_forged(*found->second, forged);
 }
 
+void Device::tell(const Device &peer, size_t which, const ForgedEvent &forged) {
+  const Entry entry(adapter_.world);
+  Cm &cm = *adapter_.world.cm;
+  std::vector<CmSide *> sides;
+  for (const auto &[serial, side] : cm.sides) {
+    const bool is_its = side->adapter == &adapter_ && peer.adapter_.has(side->dst);
+    if (is_its && side->id != nullptr) sides.push_back(side.get());
+  }
+  if (sides.empty()) return;
+  QueuedEvent event;
+  event.type = forged.type;
+  event.status = forged.status;
+  event.data = forged.data;
+  cm.tell(*sides[which % sides.size()], std::move(event));
+}
+
 void Device::break_completion_queue(ibv_cq *cq) {
   const Entry entry(adapter_.world);
   of(cq).broken = true;

@@ -34,6 +34,7 @@
 #define WEFT_PLUGINS_VERBS_DOUBLE_DOUBLE_H
 
 #include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
 
 #include <array>
 #include <cstddef>
@@ -136,6 +137,13 @@ struct ForgedDatagram {
   std::vector<uint8_t> bytes;
 };
 
+// An event of the connection manager as a hostile peer could cause it, or a kernel tell it.
+struct ForgedEvent {
+  rdma_cm_event_type type = RDMA_CM_EVENT_DISCONNECTED;
+  int status = 0;
+  std::vector<uint8_t> data;  // as delivered: at most 255 bytes
+};
+
 // A device, owned by its network.
 class Device {
  public:
@@ -157,6 +165,8 @@ class Device {
   void break_queue_pair(uint32_t qp_num);
   // A forged datagram arrives at a queue pair of this device.
   void deliver(uint32_t qp_num, const ForgedDatagram &forged);
+  // The program is told of the connections of this device to `peer`: the `which`-th, counted round.
+  void tell(const Device &peer, size_t which, const ForgedEvent &forged);
   // A completion queue breaks in the device: IBV_EVENT_CQ_ERR, and nothing is written to it.
   void break_completion_queue(ibv_cq *cq);
 

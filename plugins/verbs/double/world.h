@@ -94,7 +94,8 @@ struct Adapter {
   std::unordered_map<uint32_t, Mr *> mrs;  // by local and by remote key
   std::unordered_map<uint32_t, Srq *> srqs;
   std::map<GroupKey, std::vector<Qp *>> groups;
-  uint32_t next_qp = 0x11;
+  // No two devices give the same number, so that a fault names one queue pair.
+  uint32_t next_qp = 0x11 + (static_cast<uint32_t>(index) << 16);
   uint32_t next_key = 1;
   uint32_t next_srq = 1;
   int pds = 0, cqs = 0, ahs = 0, regions = 0;
