@@ -269,8 +269,8 @@ class Test {
   void look() {
     if (target_.works.size() >= kMostWork) return;
     const uint8_t how = input_.byte();
-    const bool takes = claimed_ != nullptr;
-    Work &work = takes ? *claimed_ : target_.begin(200, how);
+    const bool takes = !claimed_.empty();
+    Work &work = takes ? *claimed_.back() : target_.begin(200, how);
     work.is_receive = true;
     const iovec all{work.memory, work.length};
     fi_msg_tagged message{};
@@ -285,7 +285,7 @@ class Test {
                                                                : 0);
     const ssize_t rc = fi_trecvmsg(target_.node.ep, &message, flags);
     if (takes && rc != 0) return;
-    claimed_ = nullptr;
+    if (takes) claimed_.pop_back();
     if (rc != 0) return target_.check(rc, work);
     if (!takes && (flags & FI_CLAIM) != 0) claims_.insert(&work);
   }
@@ -398,7 +398,7 @@ class Test {
     if (work.is_receive && c.err == 0 && c.length != 0)
       check_bytes(application, work, c, friend_of);
     if (claims_.erase(&work) != 0 && c.err == 0) {
-      claimed_ = &work;
+      claimed_.push_back(&work);
       return;
     }
     const bool ends = !work.is_multi || (c.flags & FI_MULTI_RECV) != 0 || c.err == FI_ECANCELED;
@@ -447,7 +447,8 @@ class Test {
     for (Application *const one : {&target_, &honest_}) {
       for (Work &work : one->works)
         if (work.is_receive) (void)fi_cancel(&one->node.ep->fid, &work);
-      if (claimed_ != nullptr && one == &target_) one->end(*std::exchange(claimed_, nullptr));
+      if (one == &target_)
+        for (Work *const work : std::exchange(claimed_, {})) one->end(*work);
       for (int tries = 0; tries < 400 && !one->works.empty(); ++tries) {
         now += 50 * kMillisecond;
         read();
@@ -486,7 +487,7 @@ class Test {
   bool reads_ = true;
   std::vector<Letter> letters_;
   std::set<const Work *> claims_;  // looks that claim
-  Work *claimed_ = nullptr;        // what one of them has found
+  std::vector<Work *> claimed_;    // those that have found something
   fid_mr *region_ = nullptr;
   uint8_t *region_memory_ = nullptr;
 };
