@@ -27,6 +27,8 @@ void Core::ask_for_places(const sdk::Address &first) {
   const auto it = by_address_.find(first);
   Peer *owner = it != by_address_.end() ? it->second : make(first, err);
   if (owner == nullptr || owner->losing) return;
+  // Its challenge came before it was asked for places, and connects are repeated ever more rarely.
+  if (owner->state == State::kConnecting) send_rts(*owner);
   if (owner->state == State::kIdle) ask(*owner);
   if (owner->state == State::kTalking) doubt(*owner);
 }

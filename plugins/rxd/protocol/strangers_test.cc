@@ -95,6 +95,30 @@ TEST(Strangers, APlaceCountsIfTheEndpointHasIt) {
     }
 }
 
+// Also if this side has been connecting to the endpoint for some time, whose first context is not open.
+TEST(Strangers, APlaceIsAskedForWhileTheEndpointIsCalled) {
+  constexpr uint32_t kOwner = 2;
+  constexpr uint8_t kPlace = 3;
+  Wire wire(64);
+  End hub(wire, 0, quick());
+  hub.named = kOwner + 1;
+  Settings settings = quick();
+  settings.last_place = kPlace;
+  End first(wire, kOwner, settings);
+  first.core().only_tell(true);
+  char text[8] = "word";
+  ASSERT_EQ(hub.send(kOwner, text, sizeof text), 0);
+  wire.pass(100 * kMillisecond);
+  settings = quick();
+  settings.place = kPlace;
+  End context(wire, kOwner + kPlace, settings);
+  ASSERT_EQ(context.send(0, text, sizeof text), 0);
+  wire.pass(20 * kMillisecond);
+  size_t named = 0;
+  hub.receiver().visit_unexpected(kOwner, [&](sdk::Unexpected &) { ++named; });
+  EXPECT_EQ(named, 1U);
+}
+
 // Answers to peers that prove their address do not count for handshake_rate, up to ten times the
 // rate. Without this limit, peers that connect again and again would remove it for forged
 // addresses.
