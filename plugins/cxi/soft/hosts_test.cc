@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +23,21 @@
 
 namespace weft::cxi {
 namespace {
+
+TEST(Hosts, AProcessThatClosesIsGoneThoughAChildHasItsSockets) {
+  const FarHost here, far;
+  std::optional<Node> a(here.process(5));
+  Node b = far.process(6, kVni, {.timeout_ms = 300});
+  b.start(Op::kPut, here.at(5), pattern(0));
+  EXPECT_EQ(b.result({&*a}), Rc::kEntryNotFound);
+  TestProcess child([](const auto &ready) {
+    ready();
+    pause();
+  });
+  a.reset();
+  b.start(Op::kPut, here.at(5), pattern(0));
+  EXPECT_EQ(b.result(), Rc::kUndeliverable);
+}
 
 TEST(Hosts, WhatIsPutThereCanBeReadBack) {
   const FarHost here, far;

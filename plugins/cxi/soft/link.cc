@@ -2,6 +2,7 @@
 #include "plugins/cxi/soft/link.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -20,12 +21,15 @@ bool Link::open(sdk::UniqueFd fd, int epoll) {
   if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd.get(), &event) != 0) return false;
   watched_ = EPOLLIN;
   fd_ = std::move(fd);
+  process_ = ::getpid();
   epoll_ = epoll;
   return true;
 }
 
-void Link::unwatch() {
-  if (is_open()) ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd_.get(), nullptr);
+void Link::hang_up() {
+  if (!is_open() || process_ != ::getpid()) return;
+  ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd_.get(), nullptr);
+  ::shutdown(fd_.get(), SHUT_RDWR);
 }
 
 bool Link::read() {

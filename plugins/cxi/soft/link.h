@@ -11,6 +11,7 @@
 #define WEFT_PLUGINS_CXI_SOFT_LINK_H
 
 #include <sys/epoll.h>
+#include <sys/types.h>
 #include <weft/sdk/unique_fd.h>
 
 #include <cstddef>
@@ -27,12 +28,16 @@ namespace weft::cxi {
 class Link {
  public:
   explicit Link(Engine &engine) : stream(engine) {}
+  ~Link() { hang_up(); }
+  Link(const Link &) = delete;
+  Link &operator=(const Link &) = delete;
 
   // False: `epoll` has no room for it.
   bool open(sdk::UniqueFd fd, int epoll);
   bool is_open() const { return fd_.get() >= 0; }
-  // Nothing wakes for it any more. To close it is not enough: a child after fork() may have it, too.
-  void unwatch();
+  // Nothing wakes for it any more, and the other end hears that it is over. To close it is not
+  // enough: a child after fork() may have it, too. Of the child itself it is not the connection.
+  void hang_up();
   bool read();   // false: it is over
   bool write();  // false: it is over
   // Whether it waits for nothing but input.
@@ -70,6 +75,7 @@ class Link {
   void watch(bool output);
 
   sdk::UniqueFd fd_;
+  pid_t process_ = 0;  // that has opened it
   int epoll_ = -1;
   uint32_t watched_ = 0;
   // Made, and not written: from `begin_` to `end_`.

@@ -390,7 +390,7 @@ void Neighbours::remove_ended() {
 
 void Neighbours::remove(Link &link) {
   hosts_.forget(link);
-  link.unwatch();
+  link.hang_up();
   std::unique_ptr<Link> gone;  // whose end takes the lock
   {
     const EngineGuard guard(engine_.lock);
