@@ -60,9 +60,8 @@ class Child {
   void kill() {
     killed_ = true;
     ::kill(pid_, SIGKILL);
-    char byte;
-    while (read(in_, &byte, 1) > 0) {
-    }  // until it is gone
+    siginfo_t gone;
+    EXPECT_EQ(waitid(P_PID, id_t(pid_), &gone, WEXITED | WNOWAIT), 0);
   }
 
  private:
