@@ -116,7 +116,7 @@ class Registry final : public Pool {
   void count(uint32_t slot, Telemetry which);
   bool try_to_take(uint32_t slot, size_t resource);
 
-  mutable std::timed_mutex mutex_;  // the file's lock is the process's, not the thread's
+  mutable std::mutex mutex_;  // the file's lock is the process's, not the thread's
   sdk::UniqueFd fd_;
   RegistryFile *const file_;
   const Nid nid_;

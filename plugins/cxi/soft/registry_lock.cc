@@ -76,8 +76,7 @@ Result<void> lock_registry(int fd, uint32_t nid) {
 }
 
 Result<std::unique_ptr<Registry::FileLock>> Registry::FileLock::take(const Registry &registry) {
-  std::unique_lock mutex(registry.mutex_, kPatience);
-  if (!mutex.owns_lock()) return too_long(0, false, registry.nid_);
+  std::unique_lock mutex(registry.mutex_);  // who has it waits no longer than this one would
   WEFT_CHECK(lock_registry(registry.fd_.get(), registry.nid_));
   return std::unique_ptr<FileLock>(new FileLock(registry, std::move(mutex)));
 }
@@ -88,7 +87,7 @@ std::unique_ptr<Registry::FileLock> Registry::FileLock::try_to_take(const Regist
   return std::unique_ptr<FileLock>(new FileLock(registry, std::move(mutex)));
 }
 
-Registry::FileLock::FileLock(const Registry &registry, std::unique_lock<std::timed_mutex> mutex)
+Registry::FileLock::FileLock(const Registry &registry, std::unique_lock<std::mutex> mutex)
     : registry_(registry), mutex_(std::move(mutex)) {}
 
 Registry::FileLock::~FileLock() {

@@ -25,10 +25,10 @@ class Registry::FileLock {
   FileLock &operator=(const FileLock &) = delete;
 
  private:
-  FileLock(const Registry &registry, std::unique_lock<std::timed_mutex> mutex);
+  FileLock(const Registry &registry, std::unique_lock<std::mutex> mutex);
 
   const Registry &registry_;
-  const std::unique_lock<std::timed_mutex> mutex_;
+  const std::unique_lock<std::mutex> mutex_;
 };
 
 }  // namespace weft::cxi
