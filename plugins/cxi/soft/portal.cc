@@ -253,14 +253,19 @@ void SoftPortal::land(Arrival &arrival, uint32_t offset, const uint8_t *bytes, u
   if (hit.rc != Rc::kOk || offset >= hit.mlength) return;  // it is cut, or fails
   count = std::min(count, hit.mlength - offset);
   // It may have been unmapped since.
-  hit.rc = lni_.memory().write(hit.memory, hit.address + offset, bytes, nullptr, count);
+  Memory memory;
+  hit.rc = resolve(hit, offset, count, Lni::kWrite, memory);
+  if (hit.rc != Rc::kOk) return;
+  hit.rc = lni_.memory().write(memory, hit.address + offset, bytes, nullptr, count);
 }
 
 // False: it is over, or the memory is not mapped any more.
 bool SoftPortal::copy_out(const Arrival &arrival, uint32_t offset, std::span<uint8_t> out) const {
   const Hit &hit = arrival.hit;
   if (hit.rc != Rc::kOk || offset > hit.mlength || out.size() > hit.mlength - offset) return false;
-  return lni_.memory().read(hit.memory, hit.address + offset, out.data(), out.size()) == Rc::kOk;
+  Memory memory;
+  return resolve(hit, offset, out.size(), Lni::kRead, memory) == Rc::kOk &&
+         lni_.memory().read(memory, hit.address + offset, out.data(), out.size()) == Rc::kOk;
 }
 
 Reply SoftPortal::end(Arrival &arrival) {
@@ -303,12 +308,20 @@ void SoftPortal::locate(Hit &hit, const Packet &packet) const {
   if (hit.rc != Rc::kOk) return;
   const unsigned access = (writes ? Lni::kWrite : 0) | (reads ? Lni::kRead : 0);
   hit.memory = entry.memory;
-  const uint64_t peer = is_logical(packet.initiator)
-                            ? kNobody
-                            : key_of(packet.source, packet.vni, packet.initiator >> kMatchEpBits);
-  hit.rc = lni_.memory().resolve(hit.memory, hit.address, hit.mlength, access, peer);
+  hit.peer = is_logical(packet.initiator)
+                 ? kNobody
+                 : key_of(packet.source, packet.vni, packet.initiator >> kMatchEpBits);
+  Memory memory;
+  hit.rc = resolve(hit, 0, hit.mlength, access, memory);
   if (hit.rc != Rc::kOk) return;
-  hit.rc = lni_.memory().check(hit.memory, hit.address, hit.mlength, access, hit.place);
+  hit.rc = lni_.memory().check(memory, hit.address, hit.mlength, access, hit.place);
+}
+
+// Whenever bytes move: several long messages may lend the same bytes, and one of them may be over.
+Rc SoftPortal::resolve(const Hit &hit, uint32_t offset, size_t length, unsigned access,
+                       Memory &memory) const {
+  memory = hit.memory;
+  return lni_.memory().resolve(memory, hit.address + offset, length, access, hit.peer);
 }
 
 Rc SoftPortal::move_bytes(const Hit &hit, const Packet &packet, Reply &reply) {

@@ -36,7 +36,8 @@ class SoftPortal final : public Portal {
   struct Hit {
     List list = List::kPriority;
     LinkedEntry *entry = nullptr;
-    Memory memory;  // of the entry, or what of that the request means
+    Memory memory;      // of the entry
+    uint64_t peer = 0;  // who asks: memory that is lent is found by that
     uint64_t address = 0;
     uint32_t mlength = 0;                   // bytes that move
     uint64_t takes = 0;                     // bytes of the entry that it uses up
@@ -109,6 +110,7 @@ class SoftPortal final : public Portal {
   void count(const Packet &packet, Rc rc, bool is_silent);
   std::optional<Reply> arrive(const Packet &packet, Arrival &arrival);
   size_t events_of(const Arrival &arrival) const;
+  Rc resolve(const Hit &hit, uint32_t offset, size_t length, unsigned access, Memory &memory) const;
   Rc move_bytes(const Hit &hit, const Packet &packet, Reply &reply);
   void tell_match(Arrival &arrival);
   void use_up(Arrival &arrival);                // R5
