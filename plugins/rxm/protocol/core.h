@@ -354,6 +354,7 @@ class Core {
   // ---- input.cc ----
   void hear(Connection &c);
   void note_use(Connection &c, const Packet &p);
+  void note_message(Connection &c);
   sdk::Message message_of(Connection &c, const Packet &p) const;
   bool take_whole(Connection &c, const sdk::Message &m, std::span<const uint8_t> payload,
                   Buffer &buffer);

@@ -158,6 +158,13 @@ void Core::note_use(Connection &c, const Packet &p) {
   c.useful_ |= p.type != PacketType::kSegment || p.segment == SegmentKind::kLast;
 }
 
+// A message without a header.
+void Core::note_message(Connection &c) {
+  if (!c.heard_) hear(c);
+  touch(c);
+  c.useful_ = true;
+}
+
 // The first packet on this link.
 void Core::hear(Connection &c) {
   c.heard_ = true;
@@ -175,9 +182,7 @@ bool Core::on_bare_message(Connection &c, std::span<const uint8_t> bytes, uint32
     fail_peer(c, "a message without a header: not asked for, of unknown tag, or too long");
     return false;
   }
-  if (!c.heard_) hear(c);
-  touch(c);
-  c.useful_ = true;
+  note_message(c);
   const sdk::Message m{
       .tagged = tagged, .source = source_of(c), .tag = *tag, .length = bytes.size()};
   return take_whole(c, m, bytes, buffer);
@@ -186,6 +191,7 @@ bool Core::on_bare_message(Connection &c, std::span<const uint8_t> bytes, uint32
 bool Core::on_short_message(Connection &c, std::span<const uint8_t> bytes, bool has_data,
                             uint64_t data, uint64_t tag, Buffer &buffer) {
   if (c.state_ == State::kIdle) return false;
+  note_message(c);
   const sdk::Message m{.tagged = true,
                        .has_data = has_data,
                        .source = source_of(c),

@@ -120,6 +120,10 @@ class Endpoint final : public Carrier, public Core::Upper, public sdk::ReceiverS
     std::memcpy(bytes, &header, sizeof header);
     core_->on_packet(*link.owner, bytes, buffer_);
   }
+  // The same in the short form of stock 1.17.
+  void hears_short(Link &link) {
+    core_->on_short_message(*link.owner, {}, false, 0, /*tag=*/1, buffer_);
+  }
   // Which messages left by this link, or parts of them.
   std::vector<uint64_t> left_by(const Link &link) const {
     std::vector<uint64_t> tags;
@@ -510,6 +514,19 @@ TEST(Places, APeerThatIsConnectedIsAskedBeside) {
   Link *const context = e.asked_by(kPeer + 1, kPeerProcess, 1);
   ASSERT_NE(context, nullptr);
   EXPECT_EQ(context->owner->index(), sdk::Av::kContext + 1);
+  EXPECT_NE(first->owner, nullptr);
+}
+
+// Stock 1.17 sends tagged messages in a form of its own, and may send nothing else.
+TEST(Strangers, WhoSpeaksInShortMessagesIsNotSilent) {
+  Endpoint e(/*max_strangers=*/1);
+  e.known = false;
+  Link *const first = e.asked_by(kPeer, kPeerProcess);
+  ASSERT_NE(first, nullptr);
+  e.connected(*first);
+  e.hears_short(*first);
+  e.pass(2 * kSecond);
+  EXPECT_EQ(e.asked_by(kPeer + 1, kImpostor), nullptr);
   EXPECT_NE(first->owner, nullptr);
 }
 
