@@ -130,6 +130,32 @@ TEST(PeerStream, AnEntryThatIsInvalidatedIsNotReadAnyMore) {
   EXPECT_EQ(only(*wire.a.acks).rc, Rc::kMstCancelled);
 }
 
+// One of them ends in the midst of a read by the same peer: the bytes are there as long as another lends
+// them.
+TEST(PeerStream, BytesThatTwoMessagesLendAreReadThoughOneEnds) {
+  for (const size_t ends : {0, 1, 2}) {
+    SCOPED_TRACE(ends);
+    Wire wire;
+    std::vector<uint8_t> there = content(100'000, 1), got(100'000);
+    const auto start = reinterpret_cast<uintptr_t>(there.data());
+    std::vector<Memory> lent;
+    for (int i = 0; i < 2; ++i) {
+      lent.push_back(must(wire.b.lni->map(start, there.size(), Lni::kRead | Lni::kRemote)));
+      wire.b.lni->lend(lent.back(), key_of(1, kVni, 1));
+    }
+    Entry entry = wire.b.entry_for(region(7, 0), there);
+    entry.memory = {.number = Memory::kLent, .lac = lent[0].lac};
+    wire.b.inbox->append(List::kPriority, entry);
+    wire.a.start(wire.a.transfer(Op::kGet, got, 2, 0));
+    for (int i = 0; i < 10; ++i) wire.carry(1000);
+    for (size_t i = 0; i < 2; ++i)
+      if (ends == 2 || ends == i) wire.b.lni->unmap(lent[i]);
+    wire.settle();
+    EXPECT_EQ(only(*wire.a.acks).rc, ends == 2 ? Rc::kMstCancelled : Rc::kOk);
+    EXPECT_EQ(got == there, ends != 2);
+  }
+}
+
 TEST(PeerStream, TheEndFailsWhatIsUnderWay) {
   Wire wire;
   const std::vector<uint8_t> out = content(100'000, 1);
