@@ -40,8 +40,9 @@
 //
 // A protocol in which peers say that they are contexts of scalable endpoints (scalable.h) has more:
 // Core::has_contexts(), whether one did, Core::introduce_context(), as introduce() for a stranger that
-// did, Core::only_tell(), and Core::Upper::index_of_context(), the index of such a peer. An endpoint whose counters of
-// remote accesses are given to begin() has count_remote_later(), for those that were bound after begin(): an
+// did, Core::only_tell(), for a first context that is not open yet, and
+// Core::Upper::index_of_context(), the index of such a peer. An endpoint whose counters of remote
+// accesses are given to begin() has count_remote_later(), for those that were bound after begin(): an
 // endpoint begins when its address is given, or asked for, before fi_enable.
 //
 // Everything is called with the engine's lock held, except open() and the applications' calls. It

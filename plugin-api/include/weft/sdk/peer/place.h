@@ -42,9 +42,6 @@ class PlaceOwner {
   Claim judge(unsigned place, uint64_t now, bool connected);
   // The owner has answered: its contexts have the places up to `last`.
   void told(unsigned last, uint64_t now);
-  // The connection with the owner has ended.
-  void forget() { *this = PlaceOwner(); }
-  unsigned last() const { return knows_ ? last_ : 0; }
 
  private:
   bool knows_ = false;
