@@ -16,6 +16,8 @@
 
 namespace weft::tcp {
 
+using sdk::PeerLink;
+
 Attempt::~Attempt() {
   peer_.endpoint.engine().remove(*this);
   if (socket_ >= 0) ::close(socket_);
@@ -59,7 +61,6 @@ void Attempt::become_probe() {
 
 void Attempt::become_attempt() {
   probe_ = false;
-  peer_.link.want(sdk::now_ns(), peer_.endpoint.settings().connect_timeout_ns);
   deadline_ = peer_.link.deadline();
   peer_.endpoint.engine().set_deadline(*this, deadline_);
 }
@@ -76,8 +77,7 @@ void Attempt::failed(PeerLink::Refusal refusal, int error) {
   if (!probe_) return peer.attempt_failed(refusal, error);
   // A probe: the process at the peer's address has a stream with us, or there is none. Nothing
   // changes.
-  peer.probe.reset();  // this
-  peer.endpoint.check(peer);
+  peer.probe_ended();  // this
 }
 
 void Attempt::warn(const char *what) const {
@@ -182,20 +182,14 @@ void Attempt::on_answer() {
   const Terms terms = terms_of(answer_.header().order, hello->version, hello->features);
   peer.endpoint.engine().remove(*this);
   const int fd = std::exchange(socket_, -1);
-  if (probe_) {
-    peer.probe.reset();  // this
-    return peer.confirmed(fd, terms, hello->process);
-  }
-  peer.link.on_accepted(hello->process);
-  peer.attempt.reset();  // this
-  peer.open_stream(fd, terms, false);
+  peer.accepted(fd, terms, hello->process);  // deletes this
 }
 
 void Attempt::on_deadline() {
   Peer &peer = peer_;
   if (socket_ < 0) {
-    const PeerLink::Next next = peer.link.on_retry(sdk::now_ns(), !peer.pending.empty());
-    if (next == PeerLink::Next::kConnect) return peer.try_again(next, FI_ECONNREFUSED);
+    const PeerLink::Next next = peer.link.on_time(sdk::now_ns(), peer.wanted());
+    if (next != PeerLink::Next::kNothing) return peer.follow(next);
     peer.attempt.reset();
     peer.endpoint.check(peer);
     return;

@@ -7,22 +7,22 @@
 //    inline void connect(Peer &peer) {
 //      peer.attempt = std::make_unique<Attempt>(peer);
 //      const Result<void> started = peer.attempt->connect();
-//      if (!started) peer.attempt_failed(PeerLink::Refusal::kUnreachable, started.error().code);
+//      if (!started) peer.attempt_failed(sdk::PeerLink::Refusal::kUnreachable, started.error().code);
 //    }
 //
-// The end of an attempt is a call of Peer::open_stream() or attempt_failed(). All calls need the
-// lock of the domain's engine. Whether to connect, and again, is decided in wire/peer_link.h.
+// The end of an attempt is a call of Peer::accepted() or attempt_failed(). All calls need the
+// lock of the domain's engine. Whether to connect, and again, is decided in weft/sdk/peer/link.h.
 #ifndef WEFT_PLUGINS_TCP_ATTEMPT_H
 #define WEFT_PLUGINS_TCP_ATTEMPT_H
 
 #include <weft/result.h>
 #include <weft/sdk/engine.h>
+#include <weft/sdk/peer/link.h>
 
 #include <memory>
 
 #include "plugins/tcp/keys.h"
 #include "plugins/tcp/wire/connect_message.h"
-#include "plugins/tcp/wire/peer_link.h"
 
 namespace weft::tcp {
 
@@ -30,7 +30,7 @@ class Peer;
 
 // All tries to connect to a peer, with the pauses between them. Or a probe: one try that asks
 // whether the process at the peer's address accepts us while we have a stream; then
-// Peer::confirmed() is called, and in every other case nothing changes.
+// Peer::accepted() is called, and in every other case nothing changes.
 class Attempt final : public sdk::Handler {
  public:
   explicit Attempt(Peer &peer, bool probe = false) : peer_(peer), probe_(probe) {}
@@ -56,7 +56,7 @@ class Attempt final : public sdk::Handler {
   void prove();
   void request();
   void on_answer();
-  void failed(PeerLink::Refusal refusal, int error);
+  void failed(sdk::PeerLink::Refusal refusal, int error);
   void warn(const char *what) const;
 
   Peer &peer_;

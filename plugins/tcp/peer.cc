@@ -12,19 +12,31 @@
 
 namespace weft::tcp {
 
+using sdk::PeerLink;
+
 void Peer::wait(RdmOperation &op) {
   pending.push(op);
-  const uint64_t timeout = endpoint.settings().connect_timeout_ns;
-  try_again(link.want(sdk::now_ns(), timeout), FI_ECONNREFUSED);
+  follow(link.want(sdk::now_ns(), endpoint.settings().connect_timeout_ns));
 }
 
-void Peer::try_again(PeerLink::Next next, int error) {
+bool Peer::wanted() const {
+  return !pending.empty() || endpoint.asks_for_places(*this);
+}
+
+void Peer::follow(PeerLink::Next next, int error) {
   switch (next) {
     case PeerLink::Next::kNothing:
+    case PeerLink::Next::kReplace:  // accepted()
       return;
     case PeerLink::Next::kWait:
-      if (attempt != nullptr) attempt->wait_until(link.retry_at());
+      if (attempt != nullptr) attempt->wait_until(link.wake_at());
       return;
+    case PeerLink::Next::kProbe:
+      return start_probe();
+    case PeerLink::Next::kResume:
+      // The peer may have accepted the probe already, and use it.
+      attempt = std::move(probe);
+      return attempt->become_attempt();
     case PeerLink::Next::kConnect: {
       // An existing attempt may be our caller, so it is used again.
       Result<void> started;
@@ -52,11 +64,17 @@ void Peer::fail_pending(int error) {
 }
 
 void Peer::attempt_failed(PeerLink::Refusal refusal, int error) {
-  const PeerLink::Next next = link.on_refused(sdk::now_ns(), refusal, !pending.empty());
+  const PeerLink::Next next = link.on_refused(sdk::now_ns(), refusal, wanted());
   // A retry needs the object, for its deadline.
   if (next != PeerLink::Next::kWait) attempt.reset();
-  try_again(next, error);
+  follow(next, error);
   if (pending.empty()) endpoint.check(*this);
+}
+
+void Peer::probe_ended() {
+  probe.reset();
+  link.on_probe_ended();
+  endpoint.check(*this);
 }
 
 void Peer::open_stream(int fd, const Terms &terms, bool second) {
@@ -65,9 +83,8 @@ void Peer::open_stream(int fd, const Terms &terms, bool second) {
   if (opened == nullptr) {
     ::close(fd);
     if (second) return;
-    link.on_lost();
     fail_pending(FI_ENOMEM);
-    return reconnect();
+    return lost();
   }
   if (second) return;  // the second end of a connection to ourselves
   stream = opened;
@@ -90,41 +107,36 @@ void Peer::stream_ended(PeerStream &which) {
   if (stream == &which) {
     stream = nullptr;
     endpoint.forget_places(*this);
-    link.on_lost();
-    return reconnect();
+    return lost();
   }
   endpoint.check(*this);
 }
 
-void Peer::reconnect() {
-  if (probe != nullptr) {
-    // The peer may have accepted the probe already, and use it.
-    attempt = std::move(probe);
-    return attempt->become_attempt();
-  }
-  if (pending.empty()) return endpoint.check(*this);
-  try_again(link.want(sdk::now_ns(), endpoint.settings().connect_timeout_ns), FI_ECONNREFUSED);
+void Peer::lost() {
+  const uint64_t timeout = endpoint.settings().connect_timeout_ns;
+  follow(link.on_lost(sdk::now_ns(), !pending.empty(), timeout));
+  endpoint.check(*this);
 }
 
-void Peer::yield() {
-  if (attempt == nullptr || !attempt->connecting() || probe != nullptr) return attempt.reset();
+void Peer::yield(bool to_probe) {
+  if (!to_probe) return attempt.reset();
   probe = std::move(attempt);
   probe->become_probe();
 }
 
 void Peer::ask() {
-  if (stream != nullptr) return start_probe();
-  try_again(link.want(sdk::now_ns(), endpoint.settings().connect_timeout_ns), FI_ECONNREFUSED);
+  follow(link.ask(sdk::now_ns(), endpoint.settings().connect_timeout_ns));
 }
 
-void Peer::challenge(bool may_connect) {
+void Peer::challenge(PeerLink::Next next, bool may_connect) {
   endpoint.counters().identities_disputed.add();
-  stream->ask_whether_alive();
-  if (may_connect) start_probe();  // if the claim is true, and no probe starts, it is repeated
+  if (stream != nullptr) stream->ask_whether_alive();
+  if (next != PeerLink::Next::kProbe) return;
+  if (!may_connect) return link.on_probe_ended();
+  start_probe();  // if the claim is true, and no probe starts, it is repeated
 }
 
 void Peer::start_probe() {
-  if (probe != nullptr) return;
   Result<void> started;
   try {
     probe = std::make_unique<Attempt>(*this, /*probe=*/true);
@@ -132,13 +144,17 @@ void Peer::start_probe() {
   } catch (const std::bad_alloc &) {
     started = fail(FI_ENOMEM, "no memory");
   }
-  if (!started) probe.reset();
+  if (started) return;
+  probe.reset();
+  link.on_probe_ended();
 }
 
-void Peer::confirmed(int fd, const Terms &terms, uint32_t process) {
+void Peer::accepted(int fd, const Terms &terms, uint32_t process) {
+  link.on_accepted(sdk::now_ns(), process);
+  attempt.reset();
+  probe.reset();
   // stream is null during end(), so that the loss starts no new attempt.
   if (PeerStream *old = std::exchange(stream, nullptr)) old->end(FI_ECONNRESET);
-  link.on_accepted(process);
   open_stream(fd, terms, false);
 }
 

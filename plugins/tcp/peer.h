@@ -16,10 +16,11 @@
 // There is one stream per pair of endpoints, used in both directions; the endpoint that sends first
 // asks for it. A peer that was only inserted in the address vector has no Peer. All calls need the
 // lock of the domain's engine. Limits are in unconnected_endpoint.h; which request wins when both
-// connect is in wire/peer_link.h.
+// connect is in weft/sdk/peer/link.h.
 #ifndef WEFT_PLUGINS_TCP_PEER_H
 #define WEFT_PLUGINS_TCP_PEER_H
 
+#include <weft/sdk/peer/link.h>
 #include <weft/sdk/sock_addr.h>
 
 #include <memory>
@@ -27,7 +28,6 @@
 
 #include "plugins/tcp/attempt.h"
 #include "plugins/tcp/peer_stream.h"
-#include "plugins/tcp/wire/peer_link.h"
 
 namespace weft::tcp {
 
@@ -48,23 +48,27 @@ class Peer {
   void wait(RdmOperation &op);
   // Takes over a socket on which the connection messages were exchanged.
   void open_stream(int fd, const Terms &terms, bool second);
-  void start_probe();
-  void try_again(PeerLink::Next next, int error);
+  // Does what `link` says. `error`: of operations that fail.
+  void follow(sdk::PeerLink::Next next, int error = FI_ECONNREFUSED);
   void fail_pending(int error);
-  void attempt_failed(PeerLink::Refusal refusal, int error);
+  void attempt_failed(sdk::PeerLink::Refusal refusal, int error);
+  void probe_ended();
   void stream_ended(PeerStream &which);
-  // There is no stream: goes on with a probe, or connects if operations wait.
-  void reconnect();
-  // The peer's request that crossed ours is accepted. Ours goes on as a probe: the requester may be
-  // another process on the peer's host. The real peer, if it is the requester, rejects the probe.
-  void yield();
+  // There is no stream any more.
+  void lost();
+  // A request of the peer is accepted, which ends our attempt, or makes it a probe.
+  void yield(bool to_probe);
   // Connects to the peer for its answer alone; by a probe while there is a stream.
   void ask();
-  // A process other than the one at the other end of the stream claims to be this peer.
-  void challenge(bool may_connect);
-  // The process that listens at the peer's address accepted our probe: it is the peer. Its stream
-  // replaces the old one.
-  void confirmed(int fd, const Terms &terms, uint32_t process);
+  // A process other than the one at the other end of the stream claims to be this peer. `next`:
+  // whether the address is asked; if so, by a probe, unless nothing listens there.
+  void challenge(sdk::PeerLink::Next next, bool may_connect);
+  // The process that listens at the peer's address accepted our attempt, or our probe: it is the
+  // peer. A stream that there was is replaced.
+  void accepted(int fd, const Terms &terms, uint32_t process);
+  // Whether somebody waits for an answer of the peer.
+  bool wanted() const;
+  void start_probe();
   bool is_idle() const {
     return streams == 0 && saved == 0 && pending.empty() && attempt == nullptr && probe == nullptr;
   }
@@ -76,7 +80,7 @@ class Peer {
   uint32_t source;                // entry in the address vector, or a number of its own
   unsigned place = 0;             // what it says of itself: a context of a scalable endpoint
   std::vector<uint32_t> indices;  // of the address vector that lead here
-  PeerLink link;
+  sdk::PeerLink link;
   PeerStream *stream = nullptr;   // for all that is sent
   PeerStream *leaving = nullptr;  // our half of it is closed
   uint32_t streams = 0;           // also old ones, and the second end of a connection to ourselves

@@ -146,6 +146,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   void check(Peer &peer);  // frees it later, if it is idle
   // The process that listens at the peer's address has answered a request of ours.
   void on_answer_of(const Peer &peer, uint8_t last_place);
+  bool asks_for_places(const Peer &peer) const;
   void forget_places(const Peer &peer) { owners_.erase(peer.source); }
   void drop_region(const sdk::Mr &mr);
 
@@ -175,7 +176,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   void each_claimant(const sdk::SockAddr &address, F f);
   void reject(int fd, std::span<const uint8_t> reason);
   sdk::SockAddr address_at(int fd) const;
-  PeerLink::Decision decide(Peer &peer, std::strong_ordering order, const RdmHello &hello);
+  sdk::PeerLink::Decision decide(Peer &peer, std::strong_ordering order, const RdmHello &hello);
   void accept(int fd, const ConnectReader &request, const RdmHello &hello, Peer &peer, bool second);
   RdmOperation *take_operation(uint64_t flags);
   void give(RdmOperation &op);

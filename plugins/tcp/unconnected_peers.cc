@@ -200,8 +200,9 @@ void UnconnectedEndpoint::close_idle(PeerStream &stream) {
   Peer &peer = stream.peer();
   peer.stream = nullptr;
   peer.probe.reset();
+  peer.link.on_probe_ended();
   peer.leaving = &stream;
-  peer.link.on_lost();
+  peer.link.on_lost(sdk::now_ns(), /*wanted=*/false, 0);
   stream.say_goodbye(/*hurry=*/!peer.is_named());
 }
 
@@ -232,6 +233,11 @@ sdk::PlaceOwner::Claim UnconnectedEndpoint::judge(uint32_t entry, unsigned place
     if (Peer *owner = peer_at(entry)) owner->ask();
   }
   return claim;
+}
+
+bool UnconnectedEndpoint::asks_for_places(const Peer &peer) const {
+  const auto owner = owners_.find(peer.source);
+  return owner != owners_.end() && owner->second.waits(sdk::now_ns());
 }
 
 void UnconnectedEndpoint::on_answer_of(const Peer &peer, uint8_t last_place) {
@@ -279,12 +285,13 @@ void UnconnectedEndpoint::on_request(int fd, const ConnectReader &request) {
   if (peer == nullptr) return reject(fd, request.private_bytes());
   peer->place = hello->place();
   has_places_ |= peer->place != 0;
-  const PeerLink::Decision decision = decide(*peer, *remote <=> address_at(fd), *hello);
+  const sdk::PeerLink::Decision decision = decide(*peer, *remote <=> address_at(fd), *hello);
   if (!decision.accept) {
     reject(fd, request.private_bytes());
+    if (decision.claim) peer->challenge(decision.next, !(hello->features & kCannotBeCalled));
     return check(*peer);
   }
-  if (!decision.second) peer->yield();
+  if (!decision.second) peer->yield(decision.to_probe);
   accept(fd, request, *hello, *peer, decision.second);
 }
 
@@ -313,13 +320,11 @@ sdk::SockAddr UnconnectedEndpoint::address_at(int fd) const {
 }
 
 // `order`: the peer's address compared with ours.
-PeerLink::Decision UnconnectedEndpoint::decide(Peer &peer, std::strong_ordering order,
-                                               const RdmHello &hello) {
-  const PeerLink::Decision decision = peer.link.on_request(order, hello.process);
-  if (!decision.challenge || peer.stream == nullptr) return decision;
-  if (peer.stream->is_over()) return peer.link.on_request(order, hello.process);
-  peer.challenge(!(hello.features & kCannotBeCalled));
-  return decision;
+sdk::PeerLink::Decision UnconnectedEndpoint::decide(Peer &peer, std::strong_ordering order,
+                                                    const RdmHello &hello) {
+  const bool claims = peer.link.is_up() && peer.link.process() != hello.process;
+  if (claims && peer.stream != nullptr) peer.stream->is_over();  // if it is, there is no link
+  return peer.link.on_request(order, hello.process, sdk::now_ns());
 }
 
 void UnconnectedEndpoint::accept(int fd, const ConnectReader &request, const RdmHello &hello,
@@ -333,9 +338,7 @@ void UnconnectedEndpoint::accept(int fd, const ConnectReader &request, const Rdm
   if (::send(fd, message.data(), n, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(n)) {
     // The requester is gone.
     ::close(fd);
-    if (second) return check(peer);
-    peer.link.on_lost();
-    return peer.reconnect();
+    return second ? check(peer) : peer.lost();
   }
   counters().connections_accepted.add();
   peer.open_stream(fd, terms_of(request.header().order, answer.version, answer.features), second);

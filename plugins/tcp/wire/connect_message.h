@@ -18,7 +18,7 @@
 //      return send(fd, answer, n, 0) == ssize_t(n);  // one call: stock libfabric reads once
 //    }
 //
-// Not for the meaning of the private data (rdm_message.h), nor for crossing requests (peer_link.h).
+// Not for the meaning of the private data (rdm_message.h), nor for crossing requests (weft/sdk/peer/link.h).
 #ifndef WEFT_PLUGINS_TCP_WIRE_CONNECT_MESSAGE_H
 #define WEFT_PLUGINS_TCP_WIRE_CONNECT_MESSAGE_H
 

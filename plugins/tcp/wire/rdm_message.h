@@ -18,7 +18,7 @@
 //    }
 //
 // A peer is identified by the source address of its stream and the port in its hello, on which it
-// listens. Not for crossing requests: peer_link.h.
+// listens. Not for crossing requests: weft/sdk/peer/link.h.
 #ifndef WEFT_PLUGINS_TCP_WIRE_RDM_MESSAGE_H
 #define WEFT_PLUGINS_TCP_WIRE_RDM_MESSAGE_H
 

@@ -33,13 +33,15 @@ class PlaceOwner {
  public:
   enum class Claim : uint8_t { kTrue, kFalse, kAsk, kWait };
   // An owner that does not answer keeps its contexts waiting for so long; then they have no name.
-  static constexpr uint64_t kPatienceNs = 1'000'000'000;
+  static constexpr uint64_t kPatienceNs = 3'000'000'000;
   // Its answer counts for so long, and while there is a connection with it. Also the pause between
   // two questions.
   static constexpr uint64_t kLastsNs = 10'000'000'000;
 
   // `connected`: with the owner.
   Claim judge(unsigned place, uint64_t now, bool connected);
+  // A question of judge() has no answer yet: if its way was lost, it is asked again.
+  bool waits(uint64_t now) const { return !knows_ && at_ != 0 && now - at_ < kPatienceNs; }
   // The owner has answered: its contexts have the places up to `last`.
   void told(unsigned last, uint64_t now);
 

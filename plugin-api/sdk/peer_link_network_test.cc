@@ -1,22 +1,33 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // PeerLink in simulated networks: endpoints that connect at once, reject, restart at the same
 // address and lose connections in every state, and impostors.
+#include <gtest/gtest.h>
+#include <weft/sdk/peer/link.h>
+
 #include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
+#include <random>
 
-#include "peer_link.h"
 #include "plugin-api/sdk/test_rounds.h"
-#include "test_frames.h"
 
-namespace weft::tcp {
+namespace weft::sdk {
 namespace {
 
-using namespace testing;
 using State = PeerLink::State;
 using Next = PeerLink::Next;
 using Refusal = PeerLink::Refusal;
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : bits_(seed) {}
+  uint64_t below(uint64_t n) { return bits_() % n; }
+  bool one_in(uint64_t n) { return below(n) == 0; }
+
+ private:
+  std::mt19937_64 bits_;
+};
 
 // A connection: the packets of each side that the other has not read.
 struct Wire {
@@ -44,7 +55,7 @@ class Network {
     Peer &peer = nodes_[size_t(from)].peers[to];
     const int value = next_value_++;
     peer.pending.push_back(value);
-    begin(from, to, peer.link.want(now_, timeout_));
+    follow(from, to, peer.link.want(now_, timeout_));
     flush(from, to);
   }
 
@@ -118,7 +129,7 @@ class Network {
       for (auto &[b, peer] : nodes_[a].peers) {
         EXPECT_TRUE(peer.pending.empty()) << a << " to " << b;
         EXPECT_TRUE(peer.attempt == nullptr) << a << " to " << b;
-        EXPECT_EQ(peer.link.state() == State::kUp, peer.stream != nullptr);
+        EXPECT_EQ(peer.link.is_up(), peer.stream != nullptr);
         if (peer.stream == nullptr || size_t(b) == a) continue;
         const auto back = nodes_[size_t(b)].peers.find(int(a));
         ASSERT_TRUE(back != nodes_[size_t(b)].peers.end());
@@ -167,16 +178,40 @@ class Network {
     return true;
   }
 
-  void begin(int from, int to, Next next) {
-    Peer &peer = nodes_[size_t(from)].peers[to];
-    if (next == Next::kFail) give_up(peer);
-    if (next != Next::kConnect) return;
+  WirePtr request(int from, int to) {
     auto wire = std::make_shared<Wire>();
     wire->ends[0] = from;
     wire->ends[1] = to;
     put(*wire, 1, {Wire::kRequest, nodes_[size_t(from)].process});
     wires_.push_back(wire);
-    peer.attempt = wire;
+    return wire;
+  }
+  void follow(int me, int other, Next next) {
+    Peer &peer = nodes_[size_t(me)].peers[other];
+    switch (next) {
+      case Next::kNothing:
+      case Next::kWait:
+        return;
+      case Next::kConnect:
+        peer.attempt = request(me, other);
+        return;
+      case Next::kProbe:
+        peer.probe = request(me, other);
+        return;
+      case Next::kFail:
+        return give_up(peer);
+      case Next::kResume:
+        peer.attempt = std::exchange(peer.probe, nullptr);
+        return;
+      case Next::kReplace:
+        close_stream(peer, me);
+        peer.stream = std::exchange(peer.probe, nullptr);
+        return flush(me, other);
+    }
+  }
+  void lose(int me, int other) {
+    Peer &peer = nodes_[size_t(me)].peers[other];
+    follow(me, other, peer.link.on_lost(now_, !peer.pending.empty(), timeout_));
   }
   void give_up(Peer &peer) {
     failed_ += int(peer.pending.size());
@@ -220,51 +255,31 @@ class Network {
     const int me = wire->ends[side], other = wire->ends[1 - side];
     Node &node = nodes_[size_t(me)];
     Peer &peer = node.peers[other];
-    auto d = peer.link.on_request(other <=> me, process);
-    if (d.challenge) {
-      ASSERT_TRUE(peer.stream != nullptr);
-      // The end of the old stream may be known here, or still on its way.
-      if (peer.stream->closed[peer.stream->ends[0] == me ? 1 : 0] && random_.one_in(2)) {
-        close_stream(peer, me);
-        close_probe(peer);
-        peer.link.on_lost();
-        const bool wanted = !peer.pending.empty();
-        begin(me, other, wanted ? peer.link.want(now_, timeout_) : Next::kNothing);
-        d = peer.link.on_request(other <=> me, process);
-      } else if (peer.probe == nullptr) {
-        peer.probe = std::make_shared<Wire>();
-        peer.probe->ends[0] = me;
-        peer.probe->ends[1] = other;
-        put(*peer.probe, 1, {Wire::kRequest, node.process});
-        wires_.push_back(peer.probe);
-      }
+    // The end of the old stream may be known here, or still on its way.
+    if (peer.stream != nullptr && peer.link.process() != process &&
+        peer.stream->closed[peer.stream->ends[0] == me ? 1 : 0] && random_.one_in(2)) {
+      close_stream(peer, me);
+      lose(me, other);
     }
-    if (!d.accept) {
-      put(*wire, 1 - side, {Wire::kReject});
-      close(wire, side);
-      return;
-    }
-    if (d.drop_attempt) close_attempt(peer, me);
-    put(*wire, 1 - side, {Wire::kAccept, node.process});
+    const auto d = peer.link.on_request(other <=> me, process, now_);
+    if (d.to_probe) peer.probe = std::exchange(peer.attempt, nullptr);
+    put(*wire, 1 - side, {d.accept ? Wire::kAccept : Wire::kReject, node.process});
     if (d.second) {
       node.extra.push_back(wire);
-    } else {
+    } else if (d.accept) {
       peer.stream = wire;
       flush(me, other);
+    } else {
+      close(wire, side);
+      follow(me, other, d.next);
     }
   }
   void on_accept(const WirePtr &wire, int side, uint32_t process) {
     const int me = wire->ends[side], other = wire->ends[1 - side];
     Peer &peer = nodes_[size_t(me)].peers[other];
-    if (wire == peer.probe) {
-      peer.probe = nullptr;
-      close_stream(peer, me);
-    } else {
-      ASSERT_EQ(peer.attempt, wire);
-      peer.attempt = nullptr;
-    }
-    peer.stream = wire;
-    peer.link.on_accepted(process);
+    ASSERT_TRUE(wire == peer.attempt || wire == peer.probe);
+    if (wire == peer.attempt) peer.stream = std::exchange(peer.attempt, nullptr);
+    follow(me, other, peer.link.on_accepted(now_, process));
     flush(me, other);
   }
   void on_end(const WirePtr &wire, int side, bool rejected) {
@@ -274,27 +289,19 @@ class Network {
     wire->closed[side] = true;
     if (wire == peer.probe) {
       peer.probe = nullptr;
+      peer.link.on_probe_ended();
     } else if (wire == peer.attempt && side == 0) {
       peer.attempt = nullptr;
-      begin(me, other,
-            peer.link.on_refused(now_, rejected ? Refusal::kRejected : Refusal::kHungUp,
-                                 !peer.pending.empty()));
+      follow(me, other,
+             peer.link.on_refused(now_, rejected ? Refusal::kRejected : Refusal::kHungUp,
+                                  !peer.pending.empty()));
     } else if (wire == peer.stream && (me != other || side == 0)) {
       peer.stream = nullptr;
-      close_probe(peer);
-      peer.link.on_lost();
+      lose(me, other);
     } else {
       std::erase(node.extra, wire);
     }
     if (!wire->closed[1 - side]) put(*wire, 1 - side, {Wire::kEnd});
-  }
-  void close_attempt(Peer &peer, int me) {
-    if (peer.attempt != nullptr) close(peer.attempt, peer.attempt->ends[0] == me ? 0 : 1);
-    peer.attempt = nullptr;
-  }
-  void close_probe(Peer &peer) {
-    if (peer.probe != nullptr) close(peer.probe, 0);
-    peer.probe = nullptr;
   }
   void close_stream(Peer &peer, int me) {
     if (peer.stream != nullptr) close(peer.stream, peer.stream->ends[0] == me ? 0 : 1);
@@ -304,7 +311,7 @@ class Network {
     uint64_t at = UINT64_MAX;
     for (const Node &node : nodes_)
       for (const auto &[to, peer] : node.peers)
-        if (peer.link.state() == State::kBackoff) at = std::min(at, peer.link.retry_at());
+        if (peer.link.state() == State::kBackoff) at = std::min(at, peer.link.wake_at());
     return at;
   }
   // Time goes on to the next retry. False: there is none.
@@ -314,8 +321,8 @@ class Network {
     now_ = std::max(now_, at);
     for (size_t from = 0; from < nodes_.size(); ++from)
       for (auto &[to, peer] : nodes_[from].peers)
-        if (peer.link.state() == State::kBackoff && peer.link.retry_at() <= now_)
-          begin(int(from), to, peer.link.on_retry(now_, !peer.pending.empty()));
+        if (peer.link.state() == State::kBackoff && peer.link.wake_at() <= now_)
+          follow(int(from), to, peer.link.on_time(now_, !peer.pending.empty()));
     return true;
   }
 
@@ -463,4 +470,4 @@ TEST(PeerLinkNetwork, LossAndRestartsInEveryState) {
 }
 
 }  // namespace
-}  // namespace weft::tcp
+}  // namespace weft::sdk
