@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
+#include <weft/sdk/av.h>
 #include <weft/sdk/peer/place.h>
 
 #include <algorithm>
@@ -20,6 +21,34 @@ void PlaceOwner::told(unsigned last, uint64_t now) {
   knows_ = true;
   last_ = uint8_t(std::min(last, 255U));
   at_ = now;
+}
+
+PlaceOwners::Claim PlaceOwners::judge(const Address &from, unsigned place, uint64_t now) {
+  if (place == 0 || place > from.port()) return Claim::kFalse;
+  const uint32_t context = peers_.index_of_context(from, place);
+  const Result<Address> first = from.with_port(uint16_t(from.port() - place));
+  if (context == Av::kNone || !first) return Claim::kFalse;
+  const uint32_t entry = Av::entry_of(context);
+  const Claim claim = owners_[entry].judge(place, now, peers_.is_connected(entry));
+  if (claim == Claim::kAsk) peers_.ask_for_places(entry, *first);
+  return claim;
+}
+
+void PlaceOwners::told(uint32_t entry, const Address &first, unsigned last, uint64_t now) {
+  const auto owner = owners_.find(entry);
+  if (owner == owners_.end()) return;
+  owner->second.told(last, now);
+  for (unsigned place = 1; place <= last && place < Av::kContexts; ++place) {
+    const Result<Address> address = first.with_port(uint16_t(first.port() + place));
+    if (!address || address->port() < place) return;
+    const uint32_t context = peers_.index_of_context(*address, place);
+    if (context != Av::kNone) peers_.name_context(*address, place, context);
+  }
+}
+
+bool PlaceOwners::waits(uint32_t entry, uint64_t now) const {
+  const auto owner = owners_.find(entry);
+  return owner != owners_.end() && owner->second.waits(now);
 }
 
 }  // namespace weft::sdk

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include <gtest/gtest.h>
+#include <weft/sdk/av.h>
 #include <weft/sdk/peer/place.h>
+#include <weft/sdk/sock_addr.h>
+
+#include <map>
+#include <vector>
 
 namespace weft::sdk {
 namespace {
@@ -35,6 +40,75 @@ TEST(PlaceOwner, AnAnswerLastsWithItsConnectionOrForAWhile) {
   EXPECT_EQ(owner.judge(1, late, true), Claim::kTrue);
   EXPECT_EQ(owner.judge(1, late, false), Claim::kAsk);
   EXPECT_EQ(owner.judge(1, late, true), Claim::kWait) << "the earlier answer is forgotten";
+}
+
+// An endpoint that has one scalable endpoint in its address vector: entry 7, at port 9000.
+struct Endpoint final : PlaceOwners::Peers {
+  static constexpr uint32_t kEntry = 7;
+  static uint32_t context(unsigned place) { return Av::kContext + kEntry * Av::kContexts + place; }
+  uint32_t index_of_context(const Address &address, unsigned place) override {
+    return address.port() == 9000 + place ? context(place) : Av::kNone;
+  }
+  bool is_connected(uint32_t) override { return connected; }
+  void ask_for_places(uint32_t entry, const Address &first) override {
+    EXPECT_EQ(entry, kEntry);
+    EXPECT_EQ(first.port(), 9000);
+    ++asked;
+  }
+  void name_context(const Address &address, unsigned place, uint32_t index) override {
+    EXPECT_EQ(address.port(), 9000 + place);
+    EXPECT_EQ(index, context(place));
+    named.push_back(place);
+  }
+  bool connected = false;
+  int asked = 0;
+  std::vector<unsigned> named;
+};
+
+Address at_port(uint16_t port) {
+  sockaddr_in in{};
+  in.sin_family = AF_INET;
+  in.sin_port = htons(port);
+  return Address(*SockAddr::from(&in, sizeof in));
+}
+
+TEST(PlaceOwners, OnlyAnEndpointOfTheVectorIsAsked) {
+  Endpoint endpoint;
+  PlaceOwners owners(endpoint);
+  EXPECT_EQ(owners.judge(at_port(9001), 0, kNow), Claim::kFalse);
+  EXPECT_EQ(owners.judge(at_port(9001), 2, kNow), Claim::kFalse);
+  EXPECT_EQ(owners.judge(at_port(3), 5, kNow), Claim::kFalse);
+  EXPECT_EQ(endpoint.asked, 0);
+  EXPECT_FALSE(owners.waits(Endpoint::kEntry, kNow));
+  owners.told(Endpoint::kEntry, at_port(9000), 3, kNow);
+  EXPECT_TRUE(endpoint.named.empty()) << "nobody has asked";
+}
+
+TEST(PlaceOwners, OneQuestionAnswersForAllContexts) {
+  Endpoint endpoint;
+  PlaceOwners owners(endpoint);
+  EXPECT_EQ(owners.judge(at_port(9001), 1, kNow), Claim::kAsk);
+  EXPECT_EQ(owners.judge(at_port(9003), 3, kNow), Claim::kWait);
+  EXPECT_EQ(endpoint.asked, 1);
+  EXPECT_TRUE(owners.waits(Endpoint::kEntry, kNow + PlaceOwner::kPatienceNs - 1));
+  EXPECT_FALSE(owners.waits(Endpoint::kEntry, kNow + PlaceOwner::kPatienceNs));
+  owners.told(Endpoint::kEntry, at_port(9000), 2, kNow + 1);
+  EXPECT_EQ(endpoint.named, (std::vector<unsigned>{1, 2}));
+  EXPECT_FALSE(owners.waits(Endpoint::kEntry, kNow + 2));
+  EXPECT_EQ(owners.judge(at_port(9002), 2, kNow + 2), Claim::kTrue);
+  EXPECT_EQ(owners.judge(at_port(9003), 3, kNow + 2), Claim::kFalse);
+  endpoint.connected = true;
+  EXPECT_EQ(owners.judge(at_port(9002), 2, kNow + 2 * PlaceOwner::kLastsNs), Claim::kTrue);
+  owners.forget(Endpoint::kEntry);
+  EXPECT_EQ(owners.judge(at_port(9002), 2, kNow + 2), Claim::kAsk);
+}
+
+TEST(PlaceOwners, APortBeyondTheLastIsNoContext) {
+  Endpoint endpoint;
+  PlaceOwners owners(endpoint);
+  EXPECT_EQ(owners.judge(at_port(9001), 1, kNow), Claim::kAsk);
+  owners.told(Endpoint::kEntry, at_port(65534), 31, kNow);  // 65535 + 1 is port 0
+  EXPECT_TRUE(endpoint.named.empty());
 }
 
 }  // namespace

@@ -69,6 +69,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
                                   public sdk::AvUser,
                                   private sdk::ReceiverSink,
                                   private Acceptor::Client,
+                                  private sdk::PlaceOwners::Peers,
                                   private sdk::Handler {
  public:
   static Result<UnconnectedEndpoint *> open(Domain &domain, const fi_info &info, void *context);
@@ -146,8 +147,8 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   void check(Peer &peer);  // frees it later, if it is idle
   // The process that listens at the peer's address has answered a request of ours.
   void on_answer_of(const Peer &peer, uint8_t last_place);
-  bool asks_for_places(const Peer &peer) const;
-  void forget_places(const Peer &peer) { owners_.erase(peer.source); }
+  bool asks_for_places(const Peer &peer) const { return owners_.waits(peer.source, sdk::now_ns()); }
+  void forget_places(const Peer &peer) { owners_.forget(peer.source); }
   void drop_region(const sdk::Mr &mr);
 
   // ---- ReceiverSink ----
@@ -170,10 +171,8 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   Peer *find_or_add(const sdk::SockAddr &address, uint32_t index);
   Peer *incoming_peer(const sdk::SockAddr &address, unsigned place, bool believed);
   Peer *requester(const sdk::SockAddr &remote, unsigned place, bool believed);
-  sdk::PlaceOwner::Claim judge(const sdk::SockAddr &remote, unsigned place);
-  sdk::PlaceOwner::Claim judge(uint32_t entry, unsigned place);
-  template <class F>
-  void each_claimant(const sdk::SockAddr &address, F f);
+  sdk::PlaceOwners::Claim judge(const sdk::SockAddr &remote, unsigned place);
+  void judge_claims(const sdk::SockAddr &first);
   void reject(int fd, std::span<const uint8_t> reason);
   sdk::SockAddr address_at(int fd) const;
   sdk::PeerLink::Decision decide(Peer &peer, std::strong_ordering order, const RdmHello &hello);
@@ -197,6 +196,13 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   // Acceptor::Client
   void on_request(int fd, const ConnectReader &request) override;
   void on_accept_failure(int, const std::string &) override {}  // logged already
+  // PlaceOwners::Peers
+  uint32_t index_of_context(const sdk::Address &address, unsigned place) override {
+    return av()->find_context(address, place);
+  }
+  bool is_connected(uint32_t entry) override;
+  void ask_for_places(uint32_t entry, const sdk::Address &first) override;
+  void name_context(const sdk::Address &address, unsigned place, uint32_t index) override;
   // Handler, without a descriptor
   void on_event(uint32_t) override {}
   void on_flush() override;
@@ -225,7 +231,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   bool refusal_told_ = false;
   sdk::IndexTable<Peer> table_;
   std::unordered_map<sdk::SockAddr, std::unique_ptr<Peer>, sdk::SockAddrHash> peers_;
-  std::unordered_map<uint32_t, sdk::PlaceOwner> owners_;  // by entry: of peers that claim places
+  sdk::PlaceOwners owners_{*this};
   std::vector<PeerStream *> streams_;
   std::vector<PeerStream *> stalled_;
   std::vector<std::unique_ptr<PeerStream>> buried_;  // ended, perhaps still on the stack

@@ -106,26 +106,12 @@ PeerStream *UnconnectedEndpoint::first_stranger(F may_go) const {
   return first;
 }
 
-// Calls `f(peer, place)` for each peer that says that it is a context of the endpoint at `address`.
-template <class F>
-void UnconnectedEndpoint::each_claimant(const sdk::SockAddr &address, F f) {
-  sdk::SockAddr at = address;
-  for (unsigned place = 1; place < sdk::Av::kContexts; ++place) {
-    if (address.port() + place > UINT16_MAX) return;
-    at.set_port(uint16_t(address.port() + place));
-    const auto known = peers_.find(at);
-    if (known != peers_.end() && known->second->place == place) f(*known->second, place);
-  }
-}
-
 void UnconnectedEndpoint::on_av_inserted(uint32_t index, const sdk::Address &address) {
   if (peers_.empty()) return;
   try {
     const sdk::SockAddr at = sdk::SockAddr::of(address);
     if (peers_.contains(at)) peer_at(index);
-    bool claimed = false;
-    if (has_places_) each_claimant(at, [&](Peer &, unsigned) { claimed = true; });
-    if (claimed) judge(index, 1);  // the answer names them
+    if (has_places_) judge_claims(at);
   } catch (const std::bad_alloc &) {
     // It stays unnamed until the application sends to it.
   }
@@ -137,7 +123,7 @@ void UnconnectedEndpoint::on_av_removed(uint32_t index) {
   table_.set(index, nullptr);
   std::erase(peer->indices, index);
   const uint32_t entry = sdk::Av::entry_of(index);
-  owners_.erase(entry);
+  owners_.forget(entry);
   if (peer->source != entry) return;
   set_source(*peer, peer->indices.empty()
                         ? sdk::Matcher::kFirstUnnamed + (next_unnamed_++ & 0x3fffffff)
@@ -216,38 +202,44 @@ void UnconnectedEndpoint::drop_region(const sdk::Mr &mr) {
 // ---- contexts of scalable endpoints ----
 
 // What a peer says of its place counts where it would get a name by it.
-sdk::PlaceOwner::Claim UnconnectedEndpoint::judge(const sdk::SockAddr &remote, unsigned place) {
-  using Claim = sdk::PlaceOwner::Claim;
+sdk::PlaceOwners::Claim UnconnectedEndpoint::judge(const sdk::SockAddr &remote, unsigned place) {
+  using Claim = sdk::PlaceOwners::Claim;
   if (place == 0) return Claim::kTrue;
   if (!names_sources_ && unnamed_streams_ < max_unnamed_) return Claim::kFalse;
-  const uint32_t context = av()->find_context(remote, place);
-  if (context == sdk::Av::kNone) return Claim::kFalse;
-  return judge(sdk::Av::entry_of(context), place);
+  return owners_.judge(remote, place, sdk::now_ns());
 }
 
-sdk::PlaceOwner::Claim UnconnectedEndpoint::judge(uint32_t entry, unsigned place) {
-  const Peer *known = table_.at(entry);
-  const auto claim =
-      owners_[entry].judge(place, sdk::now_ns(), known != nullptr && known->stream != nullptr);
-  if (claim == sdk::PlaceOwner::Claim::kAsk) {
-    if (Peer *owner = peer_at(entry)) owner->ask();
+// The endpoint at `first` is in the address vector now, and peers may have said that they are its
+// contexts.
+void UnconnectedEndpoint::judge_claims(const sdk::SockAddr &first) {
+  sdk::SockAddr at = first;
+  for (unsigned place = 1; place < sdk::Av::kContexts; ++place) {
+    if (first.port() + place > UINT16_MAX) return;
+    at.set_port(uint16_t(first.port() + place));
+    const auto known = peers_.find(at);
+    if (known == peers_.end() || known->second->place != place) continue;
+    if (owners_.judge(at, place, sdk::now_ns()) == sdk::PlaceOwners::Claim::kTrue)
+      peer_at(av()->find_context(at, place));
   }
-  return claim;
 }
 
-bool UnconnectedEndpoint::asks_for_places(const Peer &peer) const {
-  const auto owner = owners_.find(peer.source);
-  return owner != owners_.end() && owner->second.waits(sdk::now_ns());
+bool UnconnectedEndpoint::is_connected(uint32_t entry) {
+  const Peer *known = table_.at(entry);
+  return known != nullptr && known->stream != nullptr;
+}
+
+void UnconnectedEndpoint::ask_for_places(uint32_t entry, const sdk::Address &) {
+  if (Peer *owner = peer_at(entry)) owner->ask();
+}
+
+void UnconnectedEndpoint::name_context(const sdk::Address &address, unsigned place,
+                                       uint32_t index) {
+  const auto known = peers_.find(sdk::SockAddr::of(address));
+  if (known != peers_.end() && known->second->place == place) peer_at(index);
 }
 
 void UnconnectedEndpoint::on_answer_of(const Peer &peer, uint8_t last_place) {
-  const auto owner = owners_.find(peer.source);
-  if (owner == owners_.end()) return;
-  owner->second.told(last_place, sdk::now_ns());
-  each_claimant(peer.address, [&](Peer &, unsigned place) {
-    const uint32_t context = av()->context_at(peer.source, place);
-    if (place <= last_place && context != sdk::Av::kNone) peer_at(context);
-  });
+  owners_.told(peer.source, peer.address, last_place, sdk::now_ns());
 }
 
 // ---- requests of peers ----

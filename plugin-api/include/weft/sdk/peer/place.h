@@ -1,34 +1,42 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// PlaceOwner: whether a peer is a context of a scalable endpoint, as it says (scalable.h). Any process
+// PlaceOwners: whether peers are contexts of scalable endpoints, as they say (scalable.h). Any process
 // of a host can say so of another's endpoint, and would get its name. So the process that listens at
 // the endpoint's own address is asked by a connection of ours, and its answer says how many contexts
 // the endpoint has. Their ports are then its own.
 //
 // Example:
 //    enum class Answer { kNamed, kNameless, kLater };
-//    // A request of a peer that says that it is context `place` of the endpoint of `owner`.
-//    inline Answer answer(PlaceOwner &owner, unsigned place, uint64_t now, bool connected) {
-//      switch (owner.judge(place, now, connected)) {
+//    // A request of a peer at `from` that says that it is a context.
+//    inline Answer answer(PlaceOwners &owners, const Address &from, unsigned place, uint64_t now) {
+//      switch (owners.judge(from, place, now)) {
 //        case PlaceOwner::Claim::kTrue:
 //          return Answer::kNamed;
 //        case PlaceOwner::Claim::kFalse:
 //          return Answer::kNameless;  // a peer like any other that is not in the address vector
-//        case PlaceOwner::Claim::kAsk:
-//          break;  // here: connect to the endpoint; from its answer: owner.told(last place)
+//        case PlaceOwner::Claim::kAsk:  // Peers::ask_for_places() was called
 //        case PlaceOwner::Claim::kWait:
 //          break;
 //      }
 //      return Answer::kLater;  // the peer asks again
+//    }
+//    // The endpoint `entry` of the address vector has answered a request of ours.
+//    inline void on_answer(PlaceOwners &owners, uint32_t entry, const Address &at, unsigned last,
+//                          uint64_t now) {
+//      owners.told(entry, at, last, now);
 //    }
 //
 // Only for endpoints in the address vector: nobody else has a name to take.
 #ifndef WEFT_SDK_PEER_PLACE_H
 #define WEFT_SDK_PEER_PLACE_H
 
+#include <weft/sdk/address.h>
+
 #include <cstdint>
+#include <unordered_map>
 
 namespace weft::sdk {
 
+// One such endpoint.
 class PlaceOwner {
  public:
   enum class Claim : uint8_t { kTrue, kFalse, kAsk, kWait };
@@ -49,6 +57,42 @@ class PlaceOwner {
   bool knows_ = false;
   uint8_t last_ = 0;
   uint64_t at_ = 0;  // of the answer, or of the question; 0: not asked
+};
+
+// Those of an endpoint's address vector.
+class PlaceOwners {
+ public:
+  using Claim = PlaceOwner::Claim;
+  // What an endpoint knows of its peers, and does with them.
+  class Peers {
+   public:
+    // The address vector's index of the context that has this address and place; Av::kNone: none.
+    virtual uint32_t index_of_context(const Address &address, unsigned place) = 0;
+    virtual bool is_connected(uint32_t entry) = 0;
+    // Connects to the endpoint `entry`, whose first context is at `first`: from its answer told().
+    virtual void ask_for_places(uint32_t entry, const Address &first) = 0;
+    // A peer at `address` that says that it has this place is the context `index`.
+    virtual void name_context(const Address &address, unsigned place, uint32_t index) = 0;
+
+   protected:
+    ~Peers() = default;
+  };
+
+  explicit PlaceOwners(Peers &peers) : peers_(peers) {}
+
+  // A peer at `from` says that it has this place. 0 is none, and kFalse.
+  Claim judge(const Address &from, unsigned place, uint64_t now);
+  // The endpoint `entry` at `first` has answered: its contexts have the places up to `last`. Names
+  // those that wait for it.
+  void told(uint32_t entry, const Address &first, unsigned last, uint64_t now);
+  // A question has no answer yet, and should be repeated if its connection failed.
+  bool waits(uint32_t entry, uint64_t now) const;
+  // The connection with the endpoint has ended, or its entry is gone.
+  void forget(uint32_t entry) { owners_.erase(entry); }
+
+ private:
+  Peers &peers_;
+  std::unordered_map<uint32_t, PlaceOwner> owners_;  // by entry, of those that were asked
 };
 
 }  // namespace weft::sdk
