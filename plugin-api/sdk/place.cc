@@ -11,10 +11,13 @@ PlaceOwner::Claim PlaceOwner::judge(unsigned place, uint64_t now, bool connected
   if (knows_ && (connected || recent)) return place <= last_ ? Claim::kTrue : Claim::kFalse;
   if (!recent) {
     knows_ = false;
-    at_ = now;
+    at_ = claimed_at_ = now;
+    waited_ = 0;
     return Claim::kAsk;
   }
-  return now - at_ < kPatienceNs ? Claim::kWait : Claim::kFalse;
+  waited_ += std::min(now - claimed_at_, kLongestGapNs);
+  claimed_at_ = now;
+  return waited_ < kPatienceNs ? Claim::kWait : Claim::kFalse;
 }
 
 void PlaceOwner::told(unsigned last, uint64_t now) {

@@ -25,10 +25,25 @@ TEST(PlaceOwner, ItsAnswerDecides) {
 TEST(PlaceOwner, WhoDoesNotAnswerHasNoContexts) {
   PlaceOwner owner;
   EXPECT_EQ(owner.judge(1, kNow, false), Claim::kAsk);
+  constexpr uint64_t kGap = PlaceOwner::kLongestGapNs;
+  for (uint64_t t = kGap; t < PlaceOwner::kPatienceNs; t += kGap) {
+    EXPECT_EQ(owner.judge(1, kNow + t, false), Claim::kWait);
+    EXPECT_TRUE(owner.waits(kNow + t));
+  }
   EXPECT_EQ(owner.judge(1, kNow + PlaceOwner::kPatienceNs - 1, false), Claim::kWait);
   EXPECT_EQ(owner.judge(1, kNow + PlaceOwner::kPatienceNs, false), Claim::kFalse);
+  EXPECT_FALSE(owner.waits(kNow + PlaceOwner::kPatienceNs));
   EXPECT_EQ(owner.judge(1, kNow + PlaceOwner::kLastsNs - 1, false), Claim::kFalse);
   EXPECT_EQ(owner.judge(1, kNow + PlaceOwner::kLastsNs, false), Claim::kAsk);
+}
+
+// A claim that comes late says nothing of the owner: neither side may have run meanwhile.
+TEST(PlaceOwner, APauseOfOursIsNoSilenceOfTheOwner) {
+  PlaceOwner owner;
+  EXPECT_EQ(owner.judge(1, kNow, false), Claim::kAsk);
+  for (uint64_t i = 1; i < 5; ++i)
+    EXPECT_EQ(owner.judge(1, kNow + i * 2'000'000'000, false), Claim::kWait);
+  EXPECT_TRUE(owner.waits(kNow + 8'000'000'000));
 }
 
 TEST(PlaceOwner, AnAnswerLastsWithItsConnectionOrForAWhile) {
@@ -90,8 +105,8 @@ TEST(PlaceOwners, OneQuestionAnswersForAllContexts) {
   EXPECT_EQ(owners.judge(at_port(9001), 1, kNow), Claim::kAsk);
   EXPECT_EQ(owners.judge(at_port(9003), 3, kNow), Claim::kWait);
   EXPECT_EQ(endpoint.asked, 1);
-  EXPECT_TRUE(owners.waits(Endpoint::kEntry, kNow + PlaceOwner::kPatienceNs - 1));
-  EXPECT_FALSE(owners.waits(Endpoint::kEntry, kNow + PlaceOwner::kPatienceNs));
+  EXPECT_TRUE(owners.waits(Endpoint::kEntry, kNow + PlaceOwner::kLastsNs - 1));
+  EXPECT_FALSE(owners.waits(Endpoint::kEntry, kNow + PlaceOwner::kLastsNs));
   owners.told(Endpoint::kEntry, at_port(9000), 2, kNow + 1);
   EXPECT_EQ(endpoint.named, (std::vector<unsigned>{1, 2}));
   EXPECT_FALSE(owners.waits(Endpoint::kEntry, kNow + 2));

@@ -40,8 +40,11 @@ namespace weft::sdk {
 class PlaceOwner {
  public:
   enum class Claim : uint8_t { kTrue, kFalse, kAsk, kWait };
-  // An owner that does not answer keeps its contexts waiting for so long; then they have no name.
-  static constexpr uint64_t kPatienceNs = 3'000'000'000;
+  // An owner that does not answer keeps its contexts waiting for so long; then they have no name. The
+  // time between two claims counts for kLongestGapNs at most: on a busy machine neither side may have
+  // run meanwhile.
+  static constexpr uint64_t kPatienceNs = 1'000'000'000;
+  static constexpr uint64_t kLongestGapNs = 100'000'000;
   // Its answer counts for so long, and while there is a connection with it. Also the pause between
   // two questions.
   static constexpr uint64_t kLastsNs = 10'000'000'000;
@@ -49,7 +52,9 @@ class PlaceOwner {
   // `connected`: with the owner.
   Claim judge(unsigned place, uint64_t now, bool connected);
   // A question of judge() has no answer yet: if its way was lost, it is asked again.
-  bool waits(uint64_t now) const { return !knows_ && at_ != 0 && now - at_ < kPatienceNs; }
+  bool waits(uint64_t now) const {
+    return !knows_ && waited_ < kPatienceNs && at_ != 0 && now - at_ < kLastsNs;
+  }
   // The owner has answered: its contexts have the places up to `last`.
   void told(unsigned last, uint64_t now);
 
@@ -57,6 +62,7 @@ class PlaceOwner {
   bool knows_ = false;
   uint8_t last_ = 0;
   uint64_t at_ = 0;  // of the answer, or of the question; 0: not asked
+  uint64_t waited_ = 0, claimed_at_ = 0;
 };
 
 // Those of an endpoint's address vector.
