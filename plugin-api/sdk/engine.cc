@@ -34,6 +34,16 @@ Engine::~Engine() {
     if (fd >= 0) close(fd);
 }
 
+void Engine::close_copies() {
+  // A thread of the parent may have been in the midst of it, and is not here to end what it began.
+  if (!lock_.try_lock()) return;
+  for (Handler *const handler : handlers_)
+    if (handler != nullptr && handler->fd_ >= 0) close(std::exchange(handler->fd_, -1));
+  for (int *const fd : {&epoll_, &cm_epoll_, &timer_, &wake_, &nudge_})
+    if (*fd >= 0) close(std::exchange(*fd, -1));
+  lock_.unlock();
+}
+
 void Engine::register_in(int epoll, Handler &handler, uint32_t had, uint32_t want) {
   if (had == want) return;
   // A handler that wants nothing is not in the set at all: epoll reports EPOLLHUP and EPOLLERR

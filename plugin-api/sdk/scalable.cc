@@ -150,6 +150,10 @@ void ScalableEndpoint::close_endpoint(Context &context) {
   context.ep = nullptr;
 }
 
+void ScalableEndpoint::close_copies() {
+  for (const auto &part : parts_) fi_close(&part->made.domain->fid);
+}
+
 int ScalableEndpoint::close() {
   {
     const std::lock_guard guard(mutex_);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A child after fork() that goes on with what its parent has opened: it may get errors, and its
 // parent does not notice.
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,20 +16,6 @@ namespace weft::conformance::rdm {
 namespace {
 
 constexpr size_t kRounds = 6, kBytes = 70'000;
-
-// What a child does. It must come to its end.
-void in_child(const std::function<void()> &body) {
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    alarm(20);
-    body();
-    _exit(0);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
-}
 
 // A peer that gets the messages of the rounds, and nothing else.
 void be_peer(int socket) {
@@ -68,7 +53,7 @@ void run(const std::function<void(Net &net, fi_addr_t peer)> &forked) {
   for (size_t i = 0; i < 2 * kRounds; ++i) {
     const std::vector<uint8_t> out = pattern(i % 2 == 0 ? 8 : kBytes, unsigned(i));
     net.post([&] { return fi_send(net[0].ep, out.data(), out.size(), nullptr, to, nullptr); });
-    if (i % 2 == 0) in_child([&] { forked(net, to); });
+    if (i % 2 == 0) in_forked_child([&] { forked(net, to); }, _exit);
     EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
   }
   tell(peer.socket(), 1);

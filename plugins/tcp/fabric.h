@@ -72,6 +72,8 @@ class Fabric final : public sdk::Object<Fabric, fid_fabric>,
   uint32_t api_version() const { return api_version_; }
   std::atomic<size_t> children{0};
 
+  void close_copies() { engine_.close_copies(); }  // weft/sdk/ops.h
+
   // fi_ops_fabric
   int passive_ep(struct fi_info *info, struct fid_pep **pep, void *context);
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/conformance/dgram_harness.h"
+#include "tests/conformance/process.h"
 #include "tests/conformance/signals.h"
 
 namespace weft::conformance::dgram {
@@ -431,6 +432,23 @@ TEST(DgramSignals, EndBlockingCalls) {
     if (!find_info(options)) continue;
     Net net(1, options);
     signals_end_blocking_calls(net[0]);
+  }
+}
+
+// A child that closes what is its parent's.
+TEST(DgramLife, AForkedChildThatClosesAllDisturbsNothing) {
+  covers("life cycle");
+  if (!in_fresh_process()) return;
+  Options options;
+  options.rx_cq = Options::cq_attr(FI_CQ_FORMAT_MSG, FI_WAIT_UNSPEC);
+  for (const auto exits : kForkedEnds) {
+    Net net(2, options);
+    net.exchange(0, 1);
+    in_forked_child([&] { const Net closes = std::move(net); }, exits);
+    for (int i = 0; i < 3; ++i) {
+      net.exchange(0, 1);
+      net.exchange(1, 0);
+    }
   }
 }
 

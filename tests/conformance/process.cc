@@ -96,6 +96,19 @@ bool in_fresh_process(std::initializer_list<const char *> variables) {
   return false;
 }
 
+void in_forked_child(const std::function<void()> &body, void (*exits)(int)) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(30);
+    body();
+    exits(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << describe_status(status);
+}
+
 Child::Child(const std::function<void(int)> &body) {
   int sockets[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0)

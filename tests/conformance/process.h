@@ -15,8 +15,10 @@
 #define WEFT_TESTS_CONFORMANCE_PROCESS_H
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <initializer_list>
 #include <string>
@@ -47,6 +49,11 @@ class Child {
   pid_t pid_ = -1;
   int socket_ = -1;
 };
+// A child that is forked in the midst of a test, has what the test has, and ends with exits(0), one of
+// kForkedEnds: exit runs what is registered for the end of a process. The caller waits for its end,
+// which must be a good one, and soon.
+inline constexpr void (*kForkedEnds[])(int) = {_exit, exit};
+void in_forked_child(const std::function<void()> &body, void (*exits)(int));
 void tell(int socket, uint64_t value);
 uint64_t hear(int socket);  // throws when nothing comes
 bool can_hear(int socket);  // something came

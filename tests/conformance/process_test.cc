@@ -11,7 +11,7 @@
 namespace weft::conformance {
 namespace {
 
-constexpr size_t kSize = 100000;
+constexpr size_t kSize = 100000, kForked = 3'000'000;
 
 // The other process: connects to the address that it gets, and obeys the orders that it gets.
 enum Command : uint64_t { kSend = 1, kEcho, kShutdown, kClose, kWriteForEver, kLeave };
@@ -284,6 +284,41 @@ TEST(Process, FiftyPeersKilledAtOnce) {
         return ended == kPeers && cancelled == kPeers;
       },
       {&side}));
+}
+
+// A child that shuts down and closes what is its parent's: the connections go on, with what is under
+// way.
+TEST(Process, AForkedChildThatClosesAllDisturbsNothing) {
+  if (!in_fresh_process()) return;
+  Options options;
+  options.eq = Options::eq_attr(FI_WAIT_UNSPEC);
+  for (const auto exits : kForkedEnds) {
+    Pair pair(options);
+    std::vector<uint8_t> out = pattern(kForked, 3), in(kForked);
+    must(fi_recv(pair.b.ep, in.data(), in.size(), nullptr, 0, nullptr));
+    must(fi_send(pair.a.ep, out.data(), out.size(), nullptr, 0, nullptr));
+    in_forked_child(
+        [&] {
+          if (fi_shutdown(pair.a.ep, 0) != 0) _exit(1);
+          const Pair closes = std::move(pair);
+        },
+        exits);
+    EXPECT_EQ(pair.wait(pair.b.rx_cq).err, 0);
+    EXPECT_EQ(pair.wait(pair.a.tx_cq).err, 0);
+    EXPECT_EQ(in, out);
+    must(fi_recv(pair.a.ep, in.data(), in.size(), nullptr, 0, nullptr));
+    must(fi_send(pair.b.ep, out.data(), 8, nullptr, 0, nullptr));
+    EXPECT_EQ(pair.wait(pair.a.rx_cq).len, 8u);
+    EXPECT_EQ(pair.wait(pair.b.tx_cq).err, 0);
+    // Its end comes, and the listener takes another connection.
+    must(fi_shutdown(pair.a.ep, 0));
+    EXPECT_EQ(pair.wait_event(pair.b.eq, FI_SHUTDOWN).fid, pair.b.ep.fid());
+    Side other;
+    other.open(options_info(other.options).get());
+    other.make_endpoint(other.info.get());
+    must(fi_connect(other.ep, pair.listener->address().data(), nullptr, 0));
+    EXPECT_EQ(wait_event(pair.b.eq, {&pair.b, &other}).type, uint32_t(FI_CONNREQ));
+  }
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 
 #include <poll.h>
 #include <weft/result.h>
+#include <weft/sdk/fork_mark.h>
 #include <weft/sdk/interruptions.h>
 #include <weft/sdk/patience.h>
 #include <weft/sdk/unique_fd.h>
@@ -39,7 +40,6 @@
 #include <vector>
 
 #include "plugins/cxi/soft/engine.h"
-#include "plugins/cxi/soft/fork_mark.h"
 #include "plugins/cxi/soft/hosts.h"
 #include "plugins/cxi/soft/link.h"
 #include "plugins/cxi/soft/outside.h"
@@ -158,7 +158,7 @@ class Neighbours final : public Outside, private Hosts::User {
   static constexpr unsigned kDoorBits = 16;
   static constexpr uint32_t kDoorMask = (1u << kDoorBits) - 1;
   uint32_t door_ = 0;
-  const ForkMark mark_;  // a forked child leaves the sockets alone
+  const sdk::ForkMark mark_;  // a forked child leaves the sockets alone
 
   std::mutex polling_;
   // ---- of whoever polls ----

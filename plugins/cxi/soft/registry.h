@@ -23,6 +23,7 @@
 #define WEFT_PLUGINS_CXI_SOFT_REGISTRY_H
 
 #include <weft/result.h>
+#include <weft/sdk/fork_mark.h>
 #include <weft/sdk/unique_fd.h>
 
 #include <atomic>
@@ -35,7 +36,6 @@
 
 #include "plugins/cxi/nic/service.h"
 #include "plugins/cxi/nic/words.h"
-#include "plugins/cxi/soft/fork_mark.h"
 #include "plugins/cxi/soft/outside.h"
 
 namespace weft::cxi {
@@ -121,7 +121,7 @@ class Registry final : public Pool {
   RegistryFile *const file_;
   const Nid nid_;
   uint32_t self_ = 0, process_ = 0;  // our slot, and who we are
-  const ForkMark mark_;              // a forked child has no slot
+  const sdk::ForkMark mark_;         // a forked child has no slot
   uint64_t start_time_ = 0;
   std::atomic<uint32_t> failures_{0};
 };

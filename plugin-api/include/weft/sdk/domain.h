@@ -78,6 +78,8 @@ class DomainCore {
   // FI_HMEM: memory of devices. Null: no buffer is such.
   const Hmem *hmem() const { return hmem_.get(); }
 
+  void close_copies() { engine_.close_copies(); }  // ops.h
+
   // fi_ops_domain
   int cq_open(struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
   int cntr_open(struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);

@@ -226,6 +226,10 @@ class Engine {
   void stop_thread();
   bool threaded() const { return threaded_; }
 
+  // In a child after fork(): closes its copies of the descriptors of its parent's engine, and of those
+  // handlers that are registered. The kernel's sets are the parent's, too, and stay as they are.
+  void close_copies();
+
  private:
   static constexpr size_t kDirect = 2;
   static constexpr int kMaxWatches = 8;

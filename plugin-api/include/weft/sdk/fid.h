@@ -22,6 +22,7 @@
 #include <rdma/fabric.h>
 #include <weft/plugin.h>
 #include <weft/result.h>
+#include <weft/sdk/fork_mark.h>
 
 #include <cstddef>
 #include <cstring>
@@ -70,6 +71,8 @@ class Object {
   }
   void *context() const { return fid_.fid.context; }
   const weft_instance *instance() const { return header_.instance; }
+  // This is a child after fork(), and the object is its parent's.
+  bool is_inherited() const { return mark_.is_child(); }
 
   static Derived *from(Fid *fid) {
     static_assert(offsetof(Object, fid_) == sizeof(weft_fid_header));
@@ -106,6 +109,7 @@ class Object {
  private:
   weft_fid_header header_{};
   Fid fid_{};
+  const ForkMark mark_;
 };
 
 }  // namespace weft::sdk

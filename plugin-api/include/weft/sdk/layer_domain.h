@@ -107,6 +107,11 @@ class LayerDomain : public Object<D, fid_domain>,
     return {};
   }
 
+  void close_copies() {  // ops.h
+    Core::close_copies();
+    fi_close(&inner_->fid);
+  }
+
   // fi_ops
   int close() {
     if (this->shared().children.load() != 0) return -FI_EBUSY;

@@ -61,6 +61,8 @@ class LayerFabric final : public Object<LayerFabric<Layer, Domain, Counters>, fi
   Stats<Counters> &stats() { return stats_; }
   std::atomic<size_t> children{0};
 
+  void close_copies() { fi_close(&inner_->fid); }  // ops.h
+
   // fi_ops
   int close() {
     if (children.load() != 0) return -FI_EBUSY;

@@ -19,7 +19,9 @@
 // table per class and kind, constant and complete, so no caller checks for null pointers.
 //
 // What an application passes to a call that opens something is checked before the member gets it
-// (opening.h).
+// (opening.h). In a child after fork() close() and shutdown() of its parent's objects are not called:
+// fi_close only calls `void close_copies()`, if the class has it, which closes descriptors and does
+// nothing else.
 //
 // Names of members are OFI's. Where several tables of one object have an op of the same name, the
 // member has the name of the function that applications call: tsend, inject_write, fetch_atomic
@@ -344,13 +346,48 @@ WEFT_OBJECT_TABLE_(_poll, WEFT_POLL_OPS)
 #undef WEFT_OBJECT_TABLE_
 #undef WEFT_OBJECT_OP_
 
+namespace ops_detail {
+
+// In a child after fork() the object stays its parent's: the child has no threads of it, and shares
+// its sockets and devices. A class that has descriptors closes the child's copies of them.
+template <class T>
+int close_unless_inherited(struct fid *fid) noexcept {
+  T &object = *T::from(fid);
+  if constexpr (requires { object.is_inherited(); }) {
+    if (!object.is_inherited()) return table<T>.close(fid);
+  } else {
+    return table<T>.close(fid);
+  }
+  if constexpr (requires { object.close_copies(); }) object.close_copies();
+  return 0;
+}
+template <class T>
+int shutdown_unless_inherited(struct fid_ep *ep, uint64_t flags) noexcept {
+  return T::from(ep)->is_inherited() ? 0 : table_cm<T>.shutdown(ep, flags);
+}
+
+template <class T>
+inline constexpr fi_ops table_of_parent = [] {
+  fi_ops own = make<T>();
+  own.close = &close_unless_inherited<T>;
+  return own;
+}();
+template <class T>
+inline constexpr fi_ops_cm table_cm_of_parent = [] {
+  fi_ops_cm own = make_cm<T>();
+  if constexpr (requires { &T::shutdown; }) own.shutdown = &shutdown_unless_inherited<T>;
+  return own;
+}();
+
+}  // namespace ops_detail
+
 // The table of each kind for the class T.
 template <class T>
 const fi_ops *fid_ops() {
   static_assert(
       requires { &T::close; },
       "an object needs a public member `int close()`: nobody else can free it");
-  return &ops_detail::table<T>;
+  return &ops_detail::table_of_parent<T>;
 }
 template <class T>
 const fi_ops_fabric *fabric_ops() {
@@ -370,7 +407,7 @@ const fi_ops_ep *ep_ops() {
 }
 template <class T>
 const fi_ops_cm *cm_ops() {
-  return &ops_detail::table_cm<T>;
+  return &ops_detail::table_cm_of_parent<T>;
 }
 template <class T>
 const fi_ops_msg *msg_ops() {

@@ -128,6 +128,7 @@ class ScalableEndpoint final : public Object<ScalableEndpoint, fid_ep> {
   int bind(struct fid *fid, uint64_t flags);
   int control(int command, void *arg);  // FI_ENABLE
   int close();
+  void close_copies();  // ops.h
 
  private:
   struct Part;  // a lane, and what it has of the application's objects
