@@ -386,6 +386,8 @@ void Engine::progress() {
     poll_set(epoll_);
   }
   flush();
+  if (!duties_.empty()) [[unlikely]]
+    look_at_duties();
 }
 
 void Engine::progress_cm() {

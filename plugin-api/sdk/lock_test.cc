@@ -48,6 +48,28 @@ TEST(Lock, OneThatIsNotNeededIsAlwaysFree) {
   EXPECT_TRUE(lock.try_lock());
 }
 
+TEST(Lock, OneIsNeededForATimeOnly) {
+  Lock lock(/*needed=*/false);
+  EXPECT_FALSE(lock.try_lock_if_needed());
+  {
+    const Guard guard(lock);
+    lock.need();
+    std::thread([&] { EXPECT_FALSE(lock.try_lock_if_needed()); }).join();
+  }
+  std::thread([&] {
+    EXPECT_TRUE(lock.try_lock_if_needed());
+    lock.unlock();
+  }).join();
+  {
+    const Guard guard(lock);
+    lock.spare();
+  }
+  EXPECT_FALSE(lock.needed());
+  EXPECT_FALSE(lock.try_lock_if_needed());
+  const Guard guard(lock);
+  lock.need();
+}
+
 TEST(Lock, CountsThreadsThatHadToWait) {
   struct Counters : CounterSet {
     Counter waits{*this, "waits", "times when a thread waited"};

@@ -56,6 +56,7 @@ bool outlives_call(const TxOp &op) {
 Endpoint::Endpoint(Domain &domain, const fi_info &info, const sdk::Address &local, void *context)
     : LayerEndpoint(domain, info, limits_for(domain, domain.fabric().layer().options()),
                     kNativeOrder, local, context),
+      ExitDuty(domain.engine(), domain.fabric().layer().options().close_linger_ns),
       inject_room_(inject_room(domain.inner_info())) {
   lower_.set_class(sdk::endpoint_class(info, domain.fabric().api_version()));
 }
@@ -109,6 +110,7 @@ int Endpoint::bind(struct fid *fid, uint64_t flags) {
 // packets that the inner provider reads where they are.
 void Endpoint::end() {
   linger([this] { return !core_->has_queued() && !lower_.has_injected(); });
+  settle();
   core_->abandon();
 }
 

@@ -18,6 +18,7 @@
 #ifndef WEFT_PLUGINS_RXM_ENDPOINT_H
 #define WEFT_PLUGINS_RXM_ENDPOINT_H
 
+#include <weft/sdk/exit_duty.h>
 #include <weft/sdk/layer_endpoint.h>
 #include <weft/sdk/stats.h>
 
@@ -37,7 +38,7 @@ struct Parts {
   using Message = RxMessage;
 };
 
-class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
+class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts>, private sdk::ExitDuty {
  public:
   static Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context);
 
@@ -72,6 +73,11 @@ class Endpoint final : public sdk::LayerEndpoint<Endpoint, Parts> {
   void on_done(TxOp &op, int err) override { report(op, op.length, err); }
   void on_remote_atomic(uint64_t access, std::span<const RmaVector> where) override;
   bool persist(std::span<const RmaVector> where) override;
+  void on_wait(const TxOp &op) override {
+    if (!op.report) owe();
+  }
+  // ExitDuty
+  bool owes(bool) override { return core_->has_unasked() || lower_.has_injected(); }
   // Lower::Upper
   uint64_t endpoint_number() override { return number(); }
   void on_remote_write(Connection *from, uint64_t length, uint64_t data) override;

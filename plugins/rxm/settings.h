@@ -64,9 +64,11 @@ inline constexpr weft_param kAll[] = {
                    "connects to us, or hangs up without an answer, or while the port that the "
                    "provider beneath has chosen is in use",
                    1, 86400000),
-    sdk::int_param("close_linger_ms", "1000",
-                   "milliseconds that fi_close waits for operations whose connection is being made",
-                   0, 600000),
+    sdk::int_param(
+        "close_linger_ms", "1000",
+        "milliseconds that fi_close waits for operations whose connection is being made, and "
+        "exit() without it for those that were injected",
+        0, 600000),
     sdk::yield_after_param(),
     sdk::string_param(
         "libcuda", "libcuda.so.1",

@@ -43,6 +43,7 @@ Endpoint::Endpoint(Domain &domain, const fi_info &info, void *context)
       ConnectedCore(domain.shared(), domain.fabric().connections(), domain.engine(), base(),
                     with_caps(info), limits_of(domain.fabric().settings()), &tx_, &rx_),
       Stream(domain),
+      ExitDuty(domain.engine(), domain.fabric().settings().close_linger_ns()),
       tx_(info),
       rx_(info),
       tx_ops_(limits().tx_size, kOpsAtOnce),

@@ -27,6 +27,7 @@
 #include <weft/sdk/carrier.h>
 #include <weft/sdk/connected.h>
 #include <weft/sdk/engine.h>
+#include <weft/sdk/exit_duty.h>
 #include <weft/sdk/fid.h>
 #include <weft/sdk/levels.h>
 #include <weft/sdk/mr.h>
@@ -72,7 +73,8 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
                        public sdk::Handler,
                        public sdk::RecvWaiter,
                        public Stream<Endpoint>,
-                       public sdk::TransferOps<Endpoint> {
+                       public sdk::TransferOps<Endpoint>,
+                       private sdk::ExitDuty {
  public:
   static Result<Endpoint *> open(Domain &domain, const fi_info &info, void *context);
 
@@ -129,6 +131,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void rejected(Reject reject);
   void lost(uint64_t flags, int error);
   void on_mute();
+  void on_full() { owe(); }
   bool is_hidden() const { return source_.has_value(); }  // beneath a layer
   bool no_room_to_report() const { return rx_.is_full(); }
   void written(const FrameHeader &header, bool counts);
@@ -144,6 +147,9 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   };
   Endpoint(Domain &domain, const fi_info &info, void *context);
   ~Endpoint();
+
+  // ExitDuty
+  bool owes(bool exits) override;
 
   // Output.
   bool takes(uint64_t flags) const { return (flags & kOfLayers) == 0 || is_hidden(); }

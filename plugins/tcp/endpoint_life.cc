@@ -128,12 +128,16 @@ void Endpoint::join_group(uint64_t group) {
 void Endpoint::wait_for_kernel() {
   sdk::LingerBudget &budget = domain_.linger_budget();
   const uint64_t begin = sdk::now_ns();
-  const uint64_t most = uint64_t(domain_.fabric().settings().close_linger_ms) * 1'000'000u;
+  const uint64_t most = domain_.fabric().settings().close_linger_ns();
   const uint64_t end = budget.until(begin, most);
   while (has_unsent(socket_)) {
     ::poll(nullptr, 0, 1);
     if (const uint64_t now = sdk::now_ns(); now >= end) return budget.spend(now - begin);
   }
+}
+
+bool Endpoint::owes(bool exits) {
+  return open() && !output_lost() && (has_unasked() || (exits && has_unsent(socket_)));
 }
 
 int Endpoint::close() {
@@ -159,6 +163,7 @@ int Endpoint::close() {
     // Outstanding operations are dropped: their completions could name an endpoint that is gone
     // (fi_endpoint.3, fi_close).
     detach();
+    settle();
     disconnect(FI_ECANCELED, false);
     if (eq() != nullptr) eq()->forget(base());
     std::erase(domain_.endpoints(), this);

@@ -16,6 +16,7 @@ using sdk::PeerLink;
 
 void Peer::wait(RdmOperation &op) {
   pending.push(op);
+  if (!op.report) endpoint.waits();
   follow(link.want(sdk::now_ns(), endpoint.settings().connect_timeout_ns));
 }
 
@@ -55,6 +56,12 @@ void Peer::follow(PeerLink::Next next, int error) {
       endpoint.check(*this);
       return;
   }
+}
+
+bool Peer::has_unasked() const {
+  for (const SendItem *op = pending.first; op != nullptr; op = op->next)
+    if (!static_cast<const RdmOperation *>(op)->report) return true;
+  return false;
 }
 
 void Peer::fail_pending(int error) {

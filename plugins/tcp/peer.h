@@ -51,6 +51,7 @@ class Peer {
   // Does what `link` says. `error`: of operations that fail.
   void follow(sdk::PeerLink::Next next, int error = FI_ECONNREFUSED);
   void fail_pending(int error);
+  bool has_unasked() const;  // among those that wait: no completion tells of it
   void attempt_failed(sdk::PeerLink::Refusal refusal, int error);
   void probe_ended();
   void stream_ended(PeerStream &which);

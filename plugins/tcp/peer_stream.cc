@@ -588,6 +588,10 @@ void PeerStream::lost(uint64_t flags, int error) {
   ep_.lost(flags, error);
 }
 
+void PeerStream::on_full() {
+  ep_.waits();
+}
+
 void PeerStream::on_mute() {
   engine_.set_deadline(*this, sdk::now_ns() + ep_.settings().handshake_timeout_ns);
 }

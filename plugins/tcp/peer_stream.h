@@ -147,6 +147,7 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   void rejected(Reject reject);
   void lost(uint64_t flags, int error);
   void on_mute();
+  void on_full();
   bool is_hidden() const { return true; }
   bool no_room_to_report() const;
   void written(const FrameHeader &header, bool counts);

@@ -44,8 +44,9 @@ inline constexpr weft_param kAll[] = {
     sdk::int_param("handshake_timeout_ms", "5000",
                    "milliseconds for an incoming connection to complete its request", 1, 86400000),
     sdk::int_param("close_linger_ms", "1000",
-                   "milliseconds that fi_close waits for injected data to leave, and for peers to "
-                   "ask for messages that are announced to them",
+                   "milliseconds that fi_close, and exit() without it, wait for injected data to "
+                   "leave, and for "
+                   "peers to ask for messages that are announced to them",
                    0, 600000),
     sdk::int_param("backlog", "4096",
                    "connections that the kernel holds for a passive endpoint, at most "

@@ -33,7 +33,8 @@ struct Settings {
   std::string auth_key_file;            // key of objects opened without one; empty: none
   uint64_t connect_timeout_ns = 0;      // from fi_connect to the peer's answer; 0: none
   uint64_t handshake_timeout_ns = 0;    // for a stranger to finish its request
-  int close_linger_ms = 0;              // how long fi_close waits for data to leave
+  int close_linger_ms = 0;              // how long fi_close and exit() wait for data to leave
+  uint64_t close_linger_ns() const { return uint64_t(close_linger_ms) * 1'000'000u; }
   int backlog = 0;
   size_t max_handshakes = 0;  // strangers with an incomplete request
   size_t tx_size = 0, rx_size = 0;

@@ -90,6 +90,9 @@ class Stream {
   bool output_empty() const { return writer_.empty(); }
   bool stalled() const { return reader_.stalled(); }
   bool output_lost() const { return is_lost_; }
+  // Among what waits for the socket there may be something whose completion nobody waits for, such as
+  // an injected message.
+  bool has_unasked() const { return unasked_ && !writer_.empty(); }
 
   // For the reader: bytes of a payload into their place, which may be memory of a device.
   void put(void *to, const void *from, size_t length) {
@@ -119,6 +122,7 @@ class Stream {
       return;
     }
     replies_to_acks_.sent(engine_.passes());
+    unasked_ |= !report;
     burst_bytes_ += length;
     submit(op);
     if (late && engine_.flush_later(upper())) return;
@@ -304,6 +308,7 @@ class Stream {
   sdk::Engine &engine_;
   int socket_ = -1;
   bool want_out_ = false;
+  bool unasked_ = false;     // since the socket last took all
   bool cq_stalled_ = false;  // the frame waits for room in the completion queue
   bool refuses_ = false;     // agreed: who refuses an access answers it, and the stream goes on
   ByteOrder order_ = ByteOrder::kNative;
@@ -329,6 +334,7 @@ class Stream {
   const Upper &upper() const { return static_cast<const Upper &>(*this); }
 
   void on_sent(Operation &op);
+  void wait_for_socket();
   void fail_output(int error);
   bool receive_in_order(size_t room);
   bool reads_directly() const;
@@ -438,23 +444,29 @@ void Stream<Upper>::flush_output() {
         return;
       }
       writer_.on_sent(0, [](SendItem &) {});
-      want_out_ = true;
-      upper().watch();
-      return;
+      return wait_for_socket();
     }
     if (devices != nullptr) devices->on_sent({iov, gathered}, size_t(sent));
     writer_.on_sent(size_t(sent),
                     [this](SendItem &item) { on_sent(static_cast<Operation &>(item)); });
     if (uint64_t(sent) < total) {
-      want_out_ = true;
-      upper().watch();
-      return;
+      return wait_for_socket();
     }
   }
+  unasked_ = false;
   if (want_out_) {
     want_out_ = false;
     upper().watch();
   }
+}
+
+// It is full. Nothing but exit() sees to it that what is injected still leaves where the application
+// makes no progress any more.
+template <class Upper>
+void Stream<Upper>::wait_for_socket() {
+  want_out_ = true;
+  upper().watch();
+  if (unasked_) upper().on_full();
 }
 
 template <class Upper>

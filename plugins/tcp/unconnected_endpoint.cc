@@ -44,6 +44,7 @@ UnconnectedEndpoint::UnconnectedEndpoint(Domain &domain, const fi_info &info, vo
                    .max_msg_size = kMaxMessageSize,
                    .early_receives = true,
                    .may_buffer = true}),
+      ExitDuty(domain.engine(), domain.fabric().settings().close_linger_ns()),
       tcp_domain_(domain),
       engine_(domain.engine()),
       addr_format_(info.addr_format),
@@ -172,7 +173,7 @@ ssize_t UnconnectedEndpoint::tx_size_left() {
 // the socket is closed. The endpoints of a domain share the time for such peers.
 void UnconnectedEndpoint::linger() {
   const uint64_t begin = sdk::now_ns();
-  const uint64_t most = uint64_t(settings().close_linger_ms) * 1'000'000u;
+  const uint64_t most = settings().close_linger_ns();
   sdk::LingerBudget &budget = tcp_domain_.linger_budget();
   const uint64_t end = begin + most, end_of_others = budget.until(begin, most);
   std::vector<pollfd> waiting;
@@ -209,6 +210,18 @@ void UnconnectedEndpoint::linger() {
   }
 }
 
+// The same by exit(), for what the application is not told of: it has closed nothing.
+bool UnconnectedEndpoint::owes(bool exits) {
+  for (const PeerStream *stream : streams_) {
+    if (stream->output_lost()) continue;
+    if (stream->open() && stream->has_unasked()) return true;
+    if (stream->has_injected() || (exits && stream->has_unsent())) return true;
+  }
+  for (const auto &[address, peer] : peers_)
+    if (peer->attempt != nullptr && peer->has_unasked()) return true;
+  return false;
+}
+
 int UnconnectedEndpoint::close() {
   if (aliases.load() != 0) return -FI_EBUSY;
   retire();
@@ -219,6 +232,7 @@ int UnconnectedEndpoint::close() {
     // (fi_endpoint.3, fi_close).
     const bool was_enabled = enabled();
     detach();
+    settle();
     acceptor_.close();
     while (!streams_.empty()) streams_.back()->end(FI_ECANCELED);
     for (auto &[address, peer] : peers_) {

@@ -32,6 +32,7 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 #include <weft/sdk/av.h>
+#include <weft/sdk/exit_duty.h>
 #include <weft/sdk/fid.h>
 #include <weft/sdk/index_table.h>
 #include <weft/sdk/ops.h>
@@ -70,6 +71,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
                                   private sdk::ReceiverSink,
                                   private Acceptor::Client,
                                   private sdk::PlaceOwners::Peers,
+                                  private sdk::ExitDuty,
                                   private sdk::Handler {
  public:
   static Result<UnconnectedEndpoint *> open(Domain &domain, const fi_info &info, void *context);
@@ -141,6 +143,8 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   bool has_room(const Peer &peer, uint64_t extra) const;
   void release(Saved *saved);
   void stalled(PeerStream &stream) { stalled_.push_back(&stream); }
+  // An operation waits for its peer, or for room in a socket.
+  void waits() { owe(); }
   void look_again() { engine_.mark_dirty(*this); }  // at stalled streams
   PeerStream *make_stream(Peer &peer, int fd, const Terms &terms);
   void bury(PeerStream &stream);
@@ -192,6 +196,9 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   void resume_stalled();
   void linger();
   void clean_up();
+
+  // ExitDuty
+  bool owes(bool exits) override;
 
   // Acceptor::Client
   void on_request(int fd, const ConnectReader &request) override;

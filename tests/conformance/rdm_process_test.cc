@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What fork() means to an unconnected endpoint: a child clears away what is its parent's.
+// What exit() and fork() mean to an unconnected endpoint: a process exits behind what it has injected,
+// and a child clears away what is its parent's.
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -14,6 +17,161 @@
 
 namespace weft::conformance::rdm {
 namespace {
+
+// ---- exit() ----
+
+constexpr size_t kFewInjects = 20;
+
+// The calls of fi_msg.3 and fi_tagged.3 after which no completion says that a message has left.
+enum class InjectCall { kInject, kTagged, kData };
+
+struct Burst {
+  InjectCall call;
+  bool as_many_as_go;  // the longest, until -FI_EAGAIN; else a few short ones
+  enum fi_threading threading;
+};
+constexpr Burst kInjectBursts[] = {
+    {InjectCall::kInject, false, FI_THREAD_SAFE}, {InjectCall::kTagged, false, FI_THREAD_SAFE},
+    {InjectCall::kData, false, FI_THREAD_SAFE},   {InjectCall::kInject, false, FI_THREAD_DOMAIN},
+    {InjectCall::kTagged, true, FI_THREAD_SAFE},  {InjectCall::kInject, true, FI_THREAD_DOMAIN},
+};
+
+Options options_of(const Burst &burst) {
+  Options options;
+  options.threading = burst.threading;
+  return options;
+}
+size_t bytes_of(const Burst &burst, const Node &node) {
+  return burst.as_many_as_go ? node.info->tx_attr->inject_size : sizeof(uint64_t);
+}
+
+ssize_t inject(const Burst &burst, Node &node, const std::vector<uint8_t> &out, fi_addr_t to) {
+  switch (burst.call) {
+    case InjectCall::kInject:
+      return fi_inject(node.ep, out.data(), out.size(), to);
+    case InjectCall::kTagged:
+      return fi_tinject(node.ep, out.data(), out.size(), to, 1);
+    case InjectCall::kData:
+      return fi_injectdata(node.ep, out.data(), out.size(), 7, to);
+  }
+  return -FI_EINVAL;
+}
+
+// A process whose first call to its peer is the burst, and whose last call is exit().
+void inject_and_exit(int parent, const Burst &burst) {
+  static Node *const node = new Node(options_of(burst));  // reachable to the end
+  const fi_addr_t to = node->insert(hear_text(parent));
+  std::vector<uint8_t> out(bytes_of(burst, *node));
+  uint64_t sent = 0;
+  while (burst.as_many_as_go || sent < kFewInjects) {
+    std::memcpy(out.data(), &sent, sizeof sent);
+    const ssize_t rc = inject(burst, *node, out, to);
+    if (rc == -FI_EAGAIN && burst.as_many_as_go) break;
+    must(rc);
+    ++sent;
+  }
+  tell(parent, sent);
+  exit(0);
+}
+
+TEST(RdmExit, WhatWasInjectedBeforeThereWasAConnectionArrives) {
+  covers("life cycle");
+  NEEDS_PROCESSES();
+  if (stack().find("ofi_rxd") != std::string::npos)
+    GTEST_SKIP() << "datagrams need their sender: it repeats those that are lost";
+  if (stack().find("cxi") != std::string::npos)
+    GTEST_SKIP() << "a NIC in software sends in its process's thread, and ends with it";
+  if (!in_fresh_process()) return;
+  for (const Burst &burst : kInjectBursts) {
+    if (!find_info(options_of(burst))) continue;
+    SCOPED_TRACE("burst " + std::to_string(&burst - kInjectBursts));
+    Child sender([&](int parent) { inject_and_exit(parent, burst); });
+    Net net(1);
+    tell_text(sender.socket(), net[0].name());
+    const uint64_t sent = hear(sender.socket());
+    ASSERT_NE(sent, 0u);
+    std::vector<uint8_t> in(bytes_of(burst, net[0]));
+    for (uint64_t i = 0; i < sent; ++i) {
+      if (burst.call == InjectCall::kTagged)
+        must(fi_trecv(net[0].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
+      else
+        must(fi_recv(net[0].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
+      const Completion done = net.wait(net[0].rx_cq);
+      ASSERT_EQ(done.err, 0);
+      uint64_t number;
+      std::memcpy(&number, in.data(), sizeof number);
+      ASSERT_EQ(number, i) << "of " << sent;
+    }
+    sender.join();
+  }
+}
+
+// An address at which connections are made, and nobody answers.
+class SilentHost {
+ public:
+  SilentHost() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    must(::bind(fd_, reinterpret_cast<sockaddr *>(&address), size));
+    must(::listen(fd_, 16));
+    must(::getsockname(fd_, reinterpret_cast<sockaddr *>(&address), &size));
+    name_.assign(reinterpret_cast<char *>(&address), size);
+  }
+  ~SilentHost() { ::close(fd_); }
+  const std::string &name() const { return name_; }
+
+ private:
+  const int fd_;
+  std::string name_;
+};
+
+// How long a process took to exit that has sent a message to a peer which does not answer.
+std::chrono::milliseconds time_of_exit(const std::function<void(Node &, fi_addr_t)> &send) {
+  const SilentHost host;
+  Child sender([&](int parent) {
+    static Node *const node = new Node(Options());
+    send(*node, node->insert(host.name()));
+    tell(parent, 0);
+    exit(0);
+  });
+  hear(sender.socket());
+  const auto begin = std::chrono::steady_clock::now();
+  sender.join();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() -
+                                                               begin);
+}
+
+// As fi_close does (close_linger_ms).
+TEST(RdmExit, APeerThatDoesNotAnswerIsWaitedForNoLongerThanByClose) {
+  NEEDS_PROCESSES();
+  NEEDS_IPV4_ADDRESSES();
+  if (!in_fresh_process({"FI_TCP_CLOSE_LINGER_MS=200", "FI_OFI_RXM_CLOSE_LINGER_MS=200",
+                         "FI_OFI_RXD_CLOSE_LINGER_MS=200"}))
+    return;
+  const auto time = time_of_exit([](Node &node, fi_addr_t to) {
+    const uint64_t out = 1;
+    must(fi_inject(node.ep, &out, sizeof out, to));
+  });
+  EXPECT_LT(time.count(), 10'000);
+}
+
+// Its completion would have told the application that it may exit.
+TEST(RdmExit, AMessageWhoseCompletionIsWantedIsNotWaitedFor) {
+  NEEDS_PROCESSES();
+  NEEDS_IPV4_ADDRESSES();
+  if (!in_fresh_process({"FI_TCP_CLOSE_LINGER_MS=60000", "FI_OFI_RXM_CLOSE_LINGER_MS=60000",
+                         "FI_OFI_RXD_CLOSE_LINGER_MS=60000"}))
+    return;
+  const auto time = time_of_exit([](Node &node, fi_addr_t to) {
+    static const uint64_t out = 1;
+    must(fi_send(node.ep, &out, sizeof out, nullptr, to, nullptr));
+  });
+  EXPECT_LT(time.count(), 20'000);
+}
+
+// ---- fork() ----
 
 constexpr size_t kLongMessage = 3'000'000;  // under way while the child is at work
 

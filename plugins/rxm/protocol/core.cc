@@ -54,6 +54,17 @@ bool Core::has_queued() const {
   return false;
 }
 
+bool Core::has_unasked() const {
+  for (const Connection *c : slots_) {
+    if (c == nullptr) continue;
+    for (const TxOp *op = c->first_; op != nullptr; op = op->next)
+      if (!op->report) return true;
+    for (const TxOp *op = c->in_flight_.first; op != nullptr; op = op->following)
+      if (op->until != Tell::kNothing && !op->report) return true;
+  }
+  return false;
+}
+
 void Core::abandon() {
   down_ = true;
   for (Connection *c : slots_) {

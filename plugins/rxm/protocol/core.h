@@ -109,6 +109,8 @@ class Core {
     // A peer's atomic accessed this memory; lengths in bytes. For the counters of the endpoint and
     // of regions.
     virtual void on_remote_atomic(uint64_t access, std::span<const RmaVector> where) = 0;
+    // The operation waits for a connection, or for room at the carrier.
+    virtual void on_wait(const TxOp &) {}
     // FI_RMA_PMEM: before the peer is told that its atomic has been executed. False: the medium has
     // failed.
     virtual bool persist(std::span<const RmaVector>) { return true; }
@@ -211,6 +213,8 @@ class Core {
   // Whether something has to leave before the endpoint may close, or the peer has yet to tell of it:
   // what it tells an endpoint that is gone would reset the connection, with messages in it.
   bool has_queued() const;
+  // The same of operations whose completion nobody waits for.
+  bool has_unasked() const;
   size_t in_flight() const { return ops_.in_use(); }
   size_t connections() const { return connected_; }
   size_t strangers() const { return strangers_; }

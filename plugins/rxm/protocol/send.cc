@@ -124,6 +124,7 @@ void Core::enqueue(Connection &c, TxOp &op) {
   op.next = nullptr;
   (c.last_ != nullptr ? c.last_->next : c.first_) = &op;
   c.last_ = &op;
+  upper_.on_wait(op);
 }
 
 void Core::block(Connection &c) {

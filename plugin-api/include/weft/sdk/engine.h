@@ -45,6 +45,7 @@
 namespace weft::sdk {
 
 class Engine;
+class ExitDuty;
 class Relay;
 
 uint64_t now_ns();  // CLOCK_MONOTONIC
@@ -231,6 +232,8 @@ class Engine {
   void close_copies();
 
  private:
+  friend class Exit;
+  friend class ExitDuty;
   static constexpr size_t kDirect = 2;
   static constexpr int kMaxWatches = 8;
   struct Polled {
@@ -247,6 +250,10 @@ class Engine {
     bool relayed = false;
   };
 
+  void on_exit();  // exit.h, and what follows (exit_duty.h)
+  void lend(ExitDuty &duty);
+  void take_back(ExitDuty &duty);
+  void look_at_duties();
   void poll_pollers();
   void arm_pollers();
   void arm_relay();
@@ -277,6 +284,8 @@ class Engine {
   // With flush_later(): the handlers that wait, and what watches over them.
   std::vector<Handler *> later_;
   std::unique_ptr<Delays, EndDelays> delays_;
+  std::vector<ExitDuty *> duties_;  // that owe something
+  bool has_lent_ = false;           // the lock is needed for them alone
   std::vector<Polled> pollers_;
   std::map<int, Inner> inner_;  // descriptors of pollers
   size_t relayed_ = 0;          // of these, watched by relay_, which writes nudge_

@@ -72,17 +72,24 @@ class InlineMutex {
 class Lock {
  public:
   explicit Lock(bool needed = true) : needed_(needed) {}
-  bool needed() const { return needed_; }
+  bool needed() const { return needed_.load(std::memory_order_relaxed); }
   // From now on the lock is needed: a second thread is about to be made. The caller holds the lock.
   void need() {
-    if (needed_) return;
+    if (needed()) return;
     mutex_.lock();  // the caller is about to unlock it
-    needed_ = true;
+    set_needed(true);
+  }
+  // The opposite: no other thread comes any more, except by try_lock_if_needed(). The caller holds the
+  // lock.
+  void spare() {
+    if (!needed()) return;
+    set_needed(false);
+    mutex_.unlock();  // the caller's unlock() does nothing any more
   }
   // Before a second thread can see it.
   void count_waits(Counter &counter) { waits_ = &counter; }
   void lock() {
-    if (!needed_) return;
+    if (!needed()) return;
 #ifdef __SANITIZE_THREAD__
     // It sees no order of locks in those that were only tried.
     if (mutex_.try_lock()) {
@@ -94,10 +101,17 @@ class Lock {
       wait();
   }
   bool try_lock() {
-    return !needed_ || mutex_.try_lock();
+    return !needed() || mutex_.try_lock();
+  }
+  // By a thread that a lock which is not needed does not keep away: false then, too.
+  bool try_lock_if_needed() {
+    if (!needed() || !mutex_.try_lock()) return false;
+    if (needed()) return true;
+    mutex_.unlock();  // it was spared meanwhile
+    return false;
   }
   void unlock() {
-    if (needed_) mutex_.unlock();
+    if (needed()) mutex_.unlock();
   }
 
  private:
@@ -106,8 +120,12 @@ class Lock {
     mutex_.lock();
   }
 
+  void set_needed(bool needed) {
+    needed_.store(needed, std::memory_order_relaxed);
+  }
+
   InlineMutex mutex_;
-  bool needed_;
+  std::atomic<bool> needed_;
   Counter *waits_ = nullptr;
 };
 
