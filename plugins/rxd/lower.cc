@@ -108,7 +108,7 @@ void Lower::judge(const fi_info &inner) {
   modes_ = sdk::InnerModes::of(inner);
   if (fi_open_ops(&domain_.inner()->fid, WEFT_DATAGRAM_OPS, 0, reinterpret_cast<void **>(&ops_),
                   nullptr) != 0 ||
-      ops_->size < sizeof *ops_)
+      ops_->size < offsetof(weft_datagram_ops, next_arrival))
     ops_ = nullptr;
   sent_at_once_ = has(WEFT_DATAGRAM_SENT_AT_ONCE) && !modes_.of_calls();
   stock_ = options.stock_peers && (ops_ == nullptr || ops_->stock_rxd_datagram == stock::kDatagram);
@@ -258,6 +258,23 @@ void Lower::close(Path &path) {
   flush();
   fi_addr_t address = address_of(path);
   fi_av_remove(av_, &address, 1, 0);
+}
+
+// The host may have addresses that are none of its interfaces', such as all of 127.0.0.0/8, and others
+// since they were listed.
+bool Lower::learn_name() {
+  if (!name_.is_any() || ops_ == nullptr ||
+      ops_->size <= offsetof(weft_datagram_ops, next_arrival) || ops_->next_arrival == nullptr)
+    return false;
+  char bytes[256];
+  for (;;) {
+    size_t length = sizeof bytes;
+    if (ops_->next_arrival(ep_, bytes, &length) != 0) return false;
+    const auto name = sdk::read_address(addr_format_, bytes, length);
+    if (!name || std::ranges::find(other_names_, *name) != other_names_.end()) continue;
+    other_names_.push_back(*name);
+    return true;
+  }
 }
 
 bool Lower::is_local(const sdk::Address &peer) {

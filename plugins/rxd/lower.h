@@ -82,6 +82,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
   Path *open(const sdk::Address &peer, int &err) override;
   void close(Path &path) override;
   std::span<const sdk::Address> other_names() const override { return other_names_; }
+  bool learn_name() override;
   bool is_local(const sdk::Address &peer) override;
   bool checks_datagrams() const override { return has(WEFT_DATAGRAM_CHECKED); }
   bool names_sources() const override { return names_; }

@@ -93,7 +93,13 @@ int Domain::ops_open(const char *name, uint64_t flags, void **ops, void *) {
             return endpoint.name_sources(named != 0);
           },
       .properties = WEFT_DATAGRAM_SENT_AT_ONCE | WEFT_DATAGRAM_FRAGMENTS,
-      .stock_rxd_datagram = 1472};
+      .stock_rxd_datagram = 1472,
+      .next_arrival =
+          [](struct fid_ep *ep, void *address, size_t *length) {
+            Endpoint &endpoint = *Endpoint::from(ep);
+            sdk::Guard guard(endpoint.lock());
+            return endpoint.next_arrival(address, length);
+          }};
   *ops = const_cast<weft_datagram_ops *>(&datagram);
   return 0;
 }

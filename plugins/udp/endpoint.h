@@ -91,6 +91,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   // ---- for layers above (weft/sdk/carrier.h), with the lock held ----
   int tell_unreachable();
   int name_sources(bool named);
+  int next_arrival(void *address, size_t *length);
 
   // ---- for groups, with the lock held ----
   const sdk::SockAddr &name() const { return name_; }

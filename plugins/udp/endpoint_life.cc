@@ -179,6 +179,12 @@ int Endpoint::name_sources(bool named) {
   return 0;
 }
 
+int Endpoint::next_arrival(void *address, size_t *length) {
+  if (inlet_.fd() < 0) return -FI_EOPBADSTATE;
+  const auto arrival = inlet_.next_arrival(name_);
+  return arrival ? sdk::write_address(*arrival, addr_format_, address, length) : -FI_EAGAIN;
+}
+
 // ---- groups ----
 
 int Endpoint::join(const void *addr, uint64_t flags, struct fid_mc **mc, void *context) {

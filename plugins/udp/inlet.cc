@@ -16,7 +16,6 @@
 namespace weft::udp {
 namespace {
 
-constexpr size_t kControl = CMSG_SPACE(sizeof(int));
 // UDP_GRO is turned on by a run of so many datagrams of one size, from this size in bytes on.
 constexpr size_t kRun = 8;
 constexpr size_t kRunLength = 32;
@@ -121,7 +120,9 @@ void Inlet::read_errors() {
 
 void Inlet::read() {
   if (queue_.front() == nullptr) return pause();
-  if (joined_ || (joins_ && expect_ == 1)) {
+  if (arrivals_.wanted() && !joins_) [[unlikely]] {
+    read_noted();
+  } else if (joined_ || (joins_ && expect_ == 1)) {
     read_joined();
   } else if (expect_ == 1 || (queue_.front()->next == nullptr && !joins_)) {
     read_one();
@@ -192,6 +193,30 @@ void Inlet::read_one() {
   deliver(std::min(length, r.length), length, index_of(source), source);
 }
 
+// The same, with the address at which it came.
+void Inlet::read_noted() {
+  sdk::PostedRecv &r = *queue_.front();
+  msghdr message{};
+  message.msg_iov = r.iov;
+  message.msg_iovlen = r.count;
+  if (names_) {
+    message.msg_name = name_buffer(0);
+    message.msg_namelen = sizeof(sdk::SockAddr);
+  }
+  message.msg_control = scratch_.control.data();
+  message.msg_controllen = kControl;
+  const ssize_t n = ::recvmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_TRUNC);
+  if (n < 0) {
+    is_empty(errno);
+    return;
+  }
+  arrivals_.note(message, fd_.get());
+  adapt(1, 1);
+  const sdk::SockAddr &source = scratch_.sources[0];
+  const auto length = size_t(n);
+  deliver(std::min(length, r.length), length, index_of(source), source);
+}
+
 void Inlet::read_many() {
   const size_t most = std::min(expect_, joins_ ? kAreas : kBatch);
   size_t asked = 0, vectors = 0;
@@ -233,6 +258,8 @@ void Inlet::read_many() {
       deliver(std::min(length, room), length, index_of(source), source);
       continue;
     }
+    if (arrivals_.wanted()) [[unlikely]]
+      arrivals_.note(m.msg_hdr, fd_.get());
     const size_t segment = segment_of(m.msg_hdr, length);
     if (segment < length) {
       joined_ = true;
@@ -300,6 +327,8 @@ void Inlet::read_joined() {
     is_empty(errno);
     return;
   }
+  if (arrivals_.wanted()) [[unlikely]]
+    arrivals_.note(message, fd_.get());
   const auto length = size_t(n);
   const size_t segment = segment_of(message, length);
   if (segment < length) {

@@ -57,8 +57,10 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "plugins/udp/arrivals.h"
 #include "plugins/udp/counters.h"
 #include "plugins/udp/settings.h"
 #include "plugins/udp/socket.h"
@@ -89,13 +91,15 @@ class Inlet final : public sdk::Handler {
   static constexpr size_t kSlices = 64;     // receives that one joined message is scattered into
   static constexpr size_t kJoined = 65536;  // bytes of a joined message, at most
   static constexpr size_t kAreas = 16;      // joined messages per read
+  // Bytes of control data of one message: the size of its segments, and where it came.
+  static constexpr size_t kControl = CMSG_SPACE(sizeof(int)) + Arrivals::kControl;
 
   // Memory for the time of one read, shared by all inlets of a domain.
   struct Scratch {
     std::array<mmsghdr, kBatch> messages;
     std::array<sdk::SockAddr, kBatch> sources;
     std::array<iovec, kAreas *(sdk::kIovLimit + 1) + kSlices> iov;
-    alignas(cmsghdr) std::array<char, kBatch * CMSG_SPACE(sizeof(int))> control;
+    alignas(cmsghdr) std::array<char, kBatch * kControl> control;
     // For joined messages without room in receives: kAreas of kJoined bytes, of which only touched
     // pages take memory. Allocated with UDP_GRO.
     std::unique_ptr<char[]> areas;
@@ -124,6 +128,11 @@ class Inlet final : public sdk::Handler {
     if (!listening_) resume();
   }
   bool joins() const { return joins_; }
+  // `name`: of the socket.
+  std::optional<sdk::SockAddr> next_arrival(const sdk::SockAddr &name) {
+    arrivals_.want(fd_.get(), name);
+    return arrivals_.next();
+  }
   Result<void> tell_errors();
   // A call outside of the inlet returned an error of the socket: the error queue has something.
   void on_stale_error() { has_errors_ = true; }
@@ -146,6 +155,7 @@ class Inlet final : public sdk::Handler {
   void update();
   void read();
   void read_one();
+  void read_noted();
   void read_many();
   void read_joined();
   void read_errors();
@@ -180,6 +190,7 @@ class Inlet final : public sdk::Handler {
   size_t expect_ = 1;        // datagrams to ask for
   size_t segment_ = 0;       // expected segment size
   std::deque<Held> held_;
+  Arrivals arrivals_;
 };
 
 }  // namespace weft::udp

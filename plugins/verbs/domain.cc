@@ -180,7 +180,7 @@ int Domain::ops_open(const char *name, uint64_t flags, void **ops, void *) {
   }
   if (std::string_view(name) != WEFT_DATAGRAM_OPS) return -FI_ENOSYS;
   static const weft_datagram_ops datagram = {
-      .size = sizeof(weft_datagram_ops),
+      .size = offsetof(weft_datagram_ops, next_arrival),
       .tell_unreachable = [](struct fid_ep *) { return -FI_EOPNOTSUPP; },
       .name_sources = [](struct fid_ep *, int) { return -FI_EOPNOTSUPP; },
       .properties = WEFT_DATAGRAM_ONLY_POSTED | WEFT_DATAGRAM_CHECKED,

@@ -143,19 +143,45 @@ class RdmAuth : public ::testing::Test {
     options.auth_key = key;
     return options;
   }
-  // A message from the first to the second, or by way of `relay`, fails, and nothing arrives.
-  static void expect_no_way(Net &net, size_t from, size_t to, fi_addr_t relay = FI_ADDR_NOTAVAIL) {
-    const fi_addr_t at = relay != FI_ADDR_NOTAVAIL ? relay : net.at(from, to);
+  static Options anywhere() {  // bound to all addresses
+    Options options = with("key");
+    options.node = "0.0.0.0";
+    options.service = "0";
+    return options;
+  }
+  // 127.0.0.`host`, with the port of `name`.
+  static std::string at_loopback(const std::string &name, uint8_t host) {
+    sockaddr_in address{};
+    std::memcpy(&address, name.data(), sizeof address);
+    address.sin_addr.s_addr = htonl(0x7f000000u | host);
+    return {reinterpret_cast<const char *>(&address), sizeof address};
+  }
+  // A message from the first to the second, or to where somebody passes it on to the second, fails, and
+  // nothing arrives.
+  static void expect_no_way(Net &net, size_t from, size_t to) {
+    expect_no_way(net, net[from], net[to], net.at(from, to));
+  }
+  static void expect_no_way(Driver &all, Node &from, Node &to, fi_addr_t at) {
     std::vector<uint8_t> in(8), out(8, 1);
-    must(fi_trecv(net[to].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 7, 0, &in));
-    net.post([&] { return fi_tsend(net[from].ep, out.data(), out.size(), nullptr, at, 7, &out); });
-    const Completion done = net.wait(net[from].tx_cq);
+    must(fi_trecv(to.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 7, 0, &in));
+    all.post([&] { return fi_tsend(from.ep, out.data(), out.size(), nullptr, at, 7, &out); });
+    const Completion done = all.wait(from.tx_cq);
     EXPECT_NE(done.err, 0);
     EXPECT_EQ(done.context, &out);
-    EXPECT_FALSE(poll(net[to].receive_cq()).has_value());
-    must(fi_cancel(&net[to].ep->fid, &in));
-    EXPECT_EQ(net.wait(net[to].receive_cq()).err, FI_ECANCELED);
+    EXPECT_FALSE(poll(to.receive_cq()).has_value());
+    must(fi_cancel(&to.ep->fid, &in));
+    EXPECT_EQ(all.wait(to.receive_cq()).err, FI_ECANCELED);
   }
+  // A caller, and an endpoint at all addresses of the host, with the key of the caller.
+  struct Anywhere : Driver {
+    Anywhere() : net(1, with("key")), server(anywhere()) {}
+    void progress() override {
+      net.progress();
+      server.progress();
+    }
+    Net net;
+    Node server;
+  };
 };
 
 TEST_F(RdmAuth, InfoHasTheKey) {
@@ -215,11 +241,32 @@ TEST_F(RdmAuth, ARelayWithoutTheKeyIsNotThePeer) {
   for (const size_t behind : {1, 0}) {
     Relay relay(net[behind].name(), datagrams);
     const fi_addr_t at = net[0].insert(relay.name());
-    expect_no_way(net, 0, behind, at);
+    expect_no_way(net, net[0], net[behind], at);
     EXPECT_GT(relay.passed(), 0u) << "nobody has asked the relay";
   }
   net.exchange(0, 1);
   net.exchange(1, 0);
+  // Each address of the host is the endpoint's, and the relay's is none of them.
+  Anywhere all;
+  Relay relay(at_loopback(all.server.name(), 2), datagrams);
+  expect_no_way(all, all.net[0], all.server, all.net[0].insert(relay.name()));
+  EXPECT_GT(relay.passed(), 0u) << "nobody has asked the relay";
+}
+
+// The host has more addresses than its interfaces: each of 127.0.0.0/8 is one.
+TEST_F(RdmAuth, AnEndpointAtAllAddressesIsCalledAtAnyOfThem) {
+  NEEDS_IPV4_ADDRESSES();
+  for (const uint8_t host : {1, 2, 77}) {
+    SCOPED_TRACE(int(host));
+    Anywhere all;
+    const fi_addr_t to = all.net[0].insert(at_loopback(all.server.name(), host));
+    std::vector<uint8_t> in(8), out = pattern(in.size(), host);
+    must(fi_trecv(all.server.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 7, 0, &in));
+    all.post([&] { return fi_tsend(all.net[0].ep, out.data(), out.size(), nullptr, to, 7, &out); });
+    EXPECT_EQ(all.wait(all.net[0].tx_cq).err, 0);
+    EXPECT_EQ(all.wait(all.server.rx_cq).err, 0);
+    EXPECT_EQ(in, out);
+  }
 }
 
 }  // namespace

@@ -44,6 +44,9 @@ class Carrier {
   virtual void close(Path &path) = 0;
   // Further addresses at which peers may call this endpoint, beside the one that it tells them.
   virtual std::span<const sdk::Address> other_names() const { return {}; }
+  // A peer has called none of these. True: there is one more, at which datagrams have come since; it is
+  // the last of them. Who asks may learn it only from the peer's next call.
+  virtual bool learn_name() { return false; }
   // Whether the address is of this host. Datagrams to it are not damaged on their way.
   virtual bool is_local(const sdk::Address &peer) = 0;
   // Whether the network finds damaged datagrams as well as a checksum of ours would.

@@ -292,7 +292,10 @@ bool Core::is_valid(const wire::Packet &packet) {
   const auto called = [&](const sdk::Address &own) {
     return wire::mac_fits(handshake_key_, packet, 0, sdk::place_of(own));
   };
-  return called(own_) || std::ranges::any_of(carrier_.other_names(), called);
+  if (called(own_) || std::ranges::any_of(carrier_.other_names(), called)) return true;
+  while (carrier_.learn_name())
+    if (called(carrier_.other_names().back())) return true;
+  return false;
 }
 
 // Answers an RTS, or a connect with a useless token. Keeps no state, and the answer is no longer

@@ -130,6 +130,11 @@ typedef struct weft_datagram_ops {
   // Bytes of the datagrams that rxd of stock libfabric uses over this network; both ends must use
   // the same. 0: not known, so nobody should speak its protocol here.
   size_t stock_rxd_datagram;
+  // At which addresses of this host datagrams come to an endpoint that is bound to all of them, as
+  // fi_getname writes them. It is noted from the first call on, for some datagrams after each call.
+  // 0: one that came, each only once; -FI_EAGAIN: none since then, as yet. Null, or absent by `size`:
+  // the provider does not know.
+  int (*next_arrival)(struct fid_ep *ep, void *address, size_t *length);
 } weft_datagram_ops;
 
 #endif
