@@ -8,16 +8,21 @@
 //   * Two honest endpoints, one of them in stock's dialect, talk with the same endpoint all the
 //     time. The strangers must not affect them: each of their messages arrives once, in order and
 //     with its bytes, and succeeds.
-// After the strangers fall silent, every operation must end.
+//   * In some inputs there are a thief and a relay as well (fuzz_actors.h), and one honest endpoint
+//     dies and starts again. The honest endpoints may have an auth_key then, which the others have
+//     not. No message of another process is reported under the name of an honest endpoint that has
+//     lived and been connected all the time, and none passes through a relay where there is a key.
+// After the strangers fall silent, every operation must end, and honest endpoints find each other.
 //
 //   rxd_protocol_endpoint_fuzz corpus/      // TRACE=1: prints datagrams and warnings
+//                                           // WEFT_FUZZ_TALLY=1: what thief and relay did
 #include "plugin-api/sdk/test_time.h"
-#include "plugins/rxd/protocol/fuzz_liar.h"
+#include "plugins/rxd/protocol/fuzz_actors.h"
 
 namespace weft::rxd::fuzz {
 namespace {
 
-constexpr uint16_t kWeft = 2, kStock = World::kStock, kFirstStranger = 10;
+constexpr uint16_t kWeft = World::kMortal, kStock = World::kStock, kFirstStranger = 10;
 using sdk::kMillisecond, sdk::kSecond;
 
 Settings settings() {
@@ -42,28 +47,26 @@ class Test {
   explicit Test(Input &input)
       : input_(input),
         how_(input.byte()),
-        target_(world_.add(kTarget, settings(), buffered(how_))) {
-    Settings patient = settings();
-    // The honest endpoints wait long enough for a target that is under attack.
-    patient.peer_timeout_ns = 1000 * kSecond;
-    for (const uint16_t number : {kWeft, kStock}) {
-      Node &honest = world_.add(number, patient);
-      honest.name(kTarget, true);
-      target_.name(number, true);
-    }
+        acts_((how_ & 14) == 14 ? input.byte() : uint8_t{0}),
+        target_(world_.add(kTarget, settings_of_all(), buffered(how_))) {
+    for (const uint16_t number : {kWeft, kStock}) start_honest(number);
+    relay_.deaf = !acts();
+    if (acts()) relay_.flows_to = (acts_ & 4) == 0 ? 0 : (acts_ & 8) != 0 ? kTarget : kWeft;
   }
 
   void run() {
     // Stock answers an RTS while it asks the same peer itself; the weft endpoint that plays stock
     // does not. So only one of both begins.
     const bool begins = (how_ & 1) != 0;
-    Node &honest = *world_.node(kStock);
-    (begins ? honest : target_).start({.to = begins ? kTarget : kStock, .length = 8});
+    const uint16_t peer = stock() ? kStock : kWeft;
+    Node &honest = *world_.node(peer);
+    (begins ? honest : target_).start({.to = begins ? kTarget : peer, .length = 8});
     receive(0);
     world_.run_for(10 * kMillisecond);
     while (target_.settle_told(0, 100, false)) {
     }
     FUZZ_CHECK(world_.letters[0].arrived == 1, "the first message has not arrived");
+    if ((acts_ & 16) != 0) kill();
     while (!input_.empty() && steps_++ < 300) {
       step();
       world_.run_for((input_.byte() & 7) * 20'000);
@@ -72,8 +75,84 @@ class Test {
   }
 
  private:
+  bool acts() const { return (how_ & 14) == 14; }
+  bool stock() const { return !world_.pair.keyed; }  // stock peers know no keys
+
+  Settings settings_of_all() {
+    Settings s = settings();
+    if (acts()) s.max_unnamed_peers = 1;
+    world_.pair.acted = acts();
+    world_.pair.keyed = (acts_ & 3) == 3;
+    if (world_.pair.keyed) s.auth_key = "the honest endpoints' key";
+    return s;
+  }
+  void start_honest(uint16_t number) {
+    Settings patient = settings_of_all();
+    // The honest endpoints wait long enough for a target that is under attack.
+    patient.peer_timeout_ns = 1000 * kSecond;
+    Node &honest = world_.add(number, patient);
+    honest.name(kTarget, true);
+    target_.name(number, true);
+  }
+  // The honest endpoint that may die; null: it is dead.
+  Node *mortal() { return thief_.owns_port() ? nullptr : world_.node(kWeft); }
+  void kill() {
+    if (mortal() == nullptr) return;
+    world_.pair.part();
+    world_.kill(kWeft);
+  }
+  void restart() {
+    if (mortal() != nullptr || thief_.owns_port()) return;
+    world_.chance = 1000 * ++starts_;
+    start_honest(kWeft);
+  }
+
+  void act(uint8_t what) {
+    world_.chance = 1000 * starts_ + 1;
+    switch (what % 16) {
+      case 0:
+        return kill();
+      case 1:
+        return restart();
+      case 2:
+        return thief_.take_port();
+      case 3:
+        return thief_.give_port();
+      case 4:
+        return thief_.claim();
+      case 5:
+      case 6:
+        return thief_.speak(what >> 4, input_.number(2) % 5000);
+      case 7:
+        return thief_.leave();
+      case 8:
+        relay_.flows_to = (what & 64) == 0 ? 0 : (what & 32) != 0 ? kTarget : kWeft;
+        return;
+      case 9:
+      case 10: {
+        Node *from = (what & 64) != 0 ? mortal() : &target_;
+        if (from == nullptr) return;
+        return from->start({.to = World::kRelay,
+                            .length = input_.number(2) % 5000,
+                            .tag = kActorsTag,
+                            .delivery = true,
+                            .mark = kRelayed | (from == &target_ ? kTarget : kWeft)});
+      }
+      case 11:
+      case 12: {
+        Node *to = (what & 64) != 0 ? mortal() : &target_;
+        if (to == nullptr || to->left() == 0) return;
+        return to->post(
+            {.from = (what & 16) != 0 ? kWeft : uint16_t{0}, .length = 5000, .tag = kActorsTag});
+      }
+      default:
+        return relay_.pass(input_);
+    }
+  }
+
   void step() {
     const uint8_t what = input_.byte();
+    if (acts() && what >= 160) return act(what);
     Liar &liar = (what & 128) != 0 ? second_ : first_;
     switch (what % 20) {
       case 0:
@@ -181,7 +260,7 @@ class Test {
     const uint16_t peer = uint16_t(kFirstStranger + (what >> 7));
     switch (what % 13) {
       case 12: {
-        const uint16_t to = input_.byte() % 2 != 0 ? kWeft : kStock;
+        const uint16_t to = input_.byte() % 2 != 0 || !stock() ? kWeft : kStock;
         target_.core().on_unreachable(address_of((what & 64) != 0 ? peer : to),
                                       input_.take(input_.byte()));
         target_.settle();
@@ -245,9 +324,10 @@ class Test {
   void talk(uint16_t number) {
     const uint8_t how = input_.byte();
     const size_t length = input_.number((how >> 6 & 1) + 1u) % 10'000;
-    Node &honest = *world_.node(number);
+    if (!stock()) number = kWeft;
+    if (number == kWeft && mortal() == nullptr && (how & 1) != 0) return;
     const bool in = (how & 1) != 0;
-    Node &from = in ? honest : target_;
+    Node &from = in ? *world_.node(number) : target_;
     const uint16_t to = in ? kTarget : number;
     if ((how & 2) != 0) {
       from.start({.kind = TxOp::Kind::kRead, .to = to, .length = length, .at = how});
@@ -260,6 +340,7 @@ class Test {
                 .transmit = (how & 8) != 0,
                 .inject = (how & 16) != 0});
     if (world_.letters.size() == before) return;
+    if (number == kWeft && mortal() == nullptr) return;
     if ((how & 32) != 0) {
       receive(before);
     } else {
@@ -268,12 +349,16 @@ class Test {
   }
   void receive(uint64_t letter) {
     const Letter &l = world_.letters[letter];
+    if (!world_.promises(l.from, l.to, l.promise)) return;
     world_.node(l.to)->post({.from = l.from, .length = l.length, .tag = letter});
   }
 
   // The strangers fall silent, and the application receives all messages of honest endpoints.
   void settle() {
     first_.answers = second_.answers = false;
+    thief_.leave();
+    relay_.deaf = true;
+    if (mortal() == nullptr) restart();
     target_.full = target_.low = false;
     target_.reads = true;
     target_.reap();
@@ -297,17 +382,56 @@ class Test {
       while (target_.settle_told(0, 20'000, ++claims_ % 3 == 0)) claimed = true;
     }
     FUZZ_CHECK(target_.told() == 0, "messages are left over");
+    if (acts()) reunite();
     for (const uint16_t number : {kTarget, kWeft, kStock}) world_.node(number)->check_rest();
     for (const Letter &letter : world_.letters)
-      FUZZ_CHECK(letter.arrived == 1 || letter.failed,
+      FUZZ_CHECK(letter.arrived == 1 || letter.failed ||
+                     !world_.promises(letter.from, letter.to, letter.promise),
                  "a message between honest peers has not arrived");
   }
 
+  // What another process has sent, or what was meant for an earlier one, is received and forgotten.
+  // Then the honest endpoints find each other. The first operation may fail: it can be what tells
+  // that the peer was restarted.
+  void reunite() {
+    target_.most_blocks = mortal()->most_blocks = SIZE_MAX;
+    for (int i = 0; i < 64; ++i) target_.cancel(0);
+    // This one waits long for others, too.
+    if (mortal()->operations() != 0) world_.run_for(1100 * kSecond);
+    for (int tries = 0; tries < 10; ++tries) {
+      for (Node *node : {&target_, mortal()})
+        for (int i = 0; i < 20 && node->left() > 8; ++i)
+          node->post({.length = 20'000, .ignore = ~uint64_t{0}});
+      run_on();
+    }
+    for (const bool in : {true, false}) {
+      bool arrived = false;
+      for (int tries = 0; tries < 5 && !arrived; ++tries) {
+        const size_t letter = world_.letters.size();
+        (in ? *mortal() : target_)
+            .start({.to = in ? kTarget : kWeft, .length = 8, .delivery = true});
+        FUZZ_CHECK(world_.letters.size() > letter, "an operation could not be started");
+        run_on();
+        arrived = !world_.pair.apart && !world_.letters[letter].failed;
+      }
+      FUZZ_CHECK(arrived, "honest endpoints do not find each other");
+    }
+  }
+  void run_on() {
+    world_.run_for(20 * kSecond);
+    while (target_.settle_told(0, 20'000, ++claims_ % 3 == 0)) {
+    }
+    world_.run_for(kSecond);
+  }
+
   Input &input_;
-  const uint8_t how_;
+  const uint8_t how_, acts_;
   World world_;
   Node &target_;
   Liar first_{world_, kFirstStranger}, second_{world_, kFirstStranger + 1};
+  Relay relay_{world_};
+  Thief thief_{world_, settings()};
+  uint32_t starts_ = 0;
   std::vector<uint64_t> unwanted_;  // letters without a receive
   int steps_ = 0;
   unsigned claims_ = 0;

@@ -39,7 +39,7 @@ class Liar final : public Stranger {
 
   bool answers = false;  // acknowledges data
 
-  void hear(std::vector<uint8_t> bytes) override {
+  void hear(uint16_t, std::vector<uint8_t> bytes) override {
     if (const auto packet = wire::parse(bytes)) {
       hear(*packet);
       return;

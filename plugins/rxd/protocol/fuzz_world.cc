@@ -8,6 +8,16 @@
 
 namespace weft::rxd::fuzz {
 
+weft::fuzz::Tally &thief_tally() {
+  static weft::fuzz::Tally tally("thief");
+  return tally;
+}
+
+weft::fuzz::Tally &relay_tally() {
+  static weft::fuzz::Tally tally("relay");
+  return tally;
+}
+
 Node::~Node() {
   core_->shut_down(FI_ECANCELED);
   receiver_.visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &m) {
@@ -33,11 +43,12 @@ Node::~Node() {
 }
 
 void Node::start(const Start &s) {
-  if (memory_.blocks() > 400) return;
+  if (memory_.blocks() > most_blocks) return;
   TxOp *op = core_->take();
   if (op == nullptr) return;
   const uint64_t id = ++ids_;
-  Operation made{.start = s, .memory = memory_.lend(s.length, uint8_t(id))};
+  Operation made{
+      .start = s, .memory = memory_.lend(s.length, uint8_t(id)), .promise = world_.pair.now()};
   op->kind = s.kind;
   op->context = context_of(id);
   op->length = s.length;
@@ -53,7 +64,11 @@ void Node::start(const Start &s) {
   op->count = 2;
   switch (s.kind) {
     case TxOp::Kind::kMessage:
-      if (!World::honest(s.to)) break;
+      if (s.mark != 0) {
+        op->has_data = true;
+        op->data = s.mark;
+      }
+      if (is_thief || !World::honest(s.to)) break;
       made.letter = world_.letters.size();
       op->has_data = true;
       op->data = op->tag = made.letter;
@@ -85,7 +100,8 @@ void Node::start(const Start &s) {
   }
   if (s.inject && s.kind != TxOp::Kind::kRead && s.length <= 4096) core_->own_data(*op);
   if (made.letter != UINT64_MAX)
-    world_.letters.push_back({.from = number_, .to = s.to, .length = s.length});
+    world_.letters.push_back(
+        {.from = number_, .to = s.to, .length = s.length, .promise = made.promise});
   // The operation may end before start() returns.
   operations_.emplace(id, made);
   const sdk::Address address = address_of(s.to);
@@ -95,7 +111,8 @@ void Node::start(const Start &s) {
   wake();
   idle_ = 0;
   if (rc == 0) return;
-  FUZZ_CHECK(!World::honest(s.to), "an operation to an honest peer could not be started");
+  FUZZ_CHECK(is_thief || !World::honest(s.to),
+             "an operation to an honest peer could not be started");
   core_->give(*op);
   operations_.erase(id);
   memory_.take_back(made.memory);
@@ -106,7 +123,11 @@ void Node::on_done(TxOp &op, int err) {
   const auto it = operations_.find(id_of(op.context));
   FUZZ_CHECK(it != operations_.end(), "an operation ended that was not under way");
   const Operation &o = it->second;
-  if (World::honest(o.start.to)) {
+  if (is_thief) ++(err == 0 ? thief_tally().accepted : thief_tally().refused);
+  if (o.start.to == World::kRelay) ++(err == 0 ? relay_tally().accepted : relay_tally().refused);
+  FUZZ_CHECK(err != 0 || o.start.to != World::kRelay || !world_.pair.keyed || is_thief,
+             "an operation to a process without the key succeeds");
+  if (is_promised(o)) {
     // An operation may time out if the network took no datagrams for long.
     const bool excused = err == FI_ETIMEDOUT && world_.now - refused_at_ < 500'000'000;
     FUZZ_CHECK(err == 0 || err == FI_ECANCELED || excused || o.start.key == kWritable,
@@ -118,6 +139,8 @@ void Node::on_done(TxOp &op, int err) {
                    "a read brought other bytes");
     if (o.letter != UINT64_MAX && o.start.delivery && err == 0)
       FUZZ_CHECK(op.length == o.start.length, "a message has another length");
+  } else if (err != 0 && o.letter != UINT64_MAX) {
+    world_.letters[o.letter].failed = true;
   }
   memory_.take_back(o.memory);
   if (o.results != nullptr) memory_.take_back(o.results);
@@ -125,7 +148,7 @@ void Node::on_done(TxOp &op, int err) {
 }
 
 void Node::post(const Post &wanted) {
-  if (memory_.blocks() > 400) return;
+  if (memory_.blocks() > most_blocks) return;
   Post p = wanted;
   if (buffered_.on) {
     if (!p.tagged) return;  // such messages need no receives, and others no memory
@@ -208,7 +231,8 @@ bool Node::settle_told(size_t which, size_t length, bool discard) {
                                      .flags = discard ? FI_DISCARD : FI_CLAIM,
                                      .context = n.context});
   if (rc == 0 && discard && made.letter != UINT64_MAX)
-    FUZZ_CHECK(++world_.letters[made.letter].arrived == 1, "a message came twice");
+    if (Letter *letter = letter_of(made.letter, made.post.from))
+      FUZZ_CHECK(++letter->arrived == 1, "a message came twice");
   if (rc != 0 || discard) end_receive(id);
   if (rc != 0) {
     FUZZ_CHECK(rc == -FI_EAGAIN, "a message could not be claimed or discarded");
@@ -228,13 +252,13 @@ void Node::noticed(const fi_cq_tagged_entry &e, fi_addr_t from) {
   if (!n.tagged) return;
   const auto tag = receives_.find(id_of(n.context->context));
   FUZZ_CHECK(tag != receives_.end(), "a notice without a tag");
-  n.who = uint8_t(tag->second.post.from);
-  if (World::honest(n.who) && n.who != 0) {
-    FUZZ_CHECK(n.data < world_.letters.size(), "a message that was never sent");
-    Letter &letter = world_.letters[n.data];
-    FUZZ_CHECK(++letter.told == 1, "a message came twice");
-    FUZZ_CHECK(letter.from == n.who && letter.to == number_, "a message of another sender");
-    FUZZ_CHECK(n.length == letter.length, "a message of another length");
+  n.who =
+      uint8_t(tag->second.post.from != 0 && !world_.pair.acted ? tag->second.post.from
+                                                               : sender_of(e.flags, e.data, from));
+  if (Letter *letter =
+          World::honest(n.who) && n.who != 0 ? letter_of(n.data, uint8_t(n.who)) : nullptr) {
+    FUZZ_CHECK(++letter->told == 1, "a message came twice");
+    FUZZ_CHECK(n.length == letter->length, "a message of another length");
     for (size_t i = 0; i < n.bytes.size(); ++i)
       FUZZ_CHECK(n.bytes[i] == pattern(n.data, i), "a message of other bytes");
   }
@@ -263,18 +287,51 @@ void Node::received(const fi_cq_tagged_entry &e, fi_addr_t from) {
   if (e.buf != nullptr && r.post.multi) at = static_cast<const uint8_t *>(e.buf);
   FUZZ_CHECK(e.len == 0 || (at >= r.memory && at + e.len <= r.memory + r.post.length),
              "a message lies outside of its buffer");
-  arrived(r, e.data, at, e.len);
+  const bool directed = World::honest(r.post.from) && r.post.from != 0;
+  const bool by_source = world_.pair.acted && (directed || e.flags & FI_TAGGED);
+  arrived(r, by_source ? sender_of(e.flags, e.data, from) : r.post.from, e.data, at, e.len);
   if (!r.post.multi || (e.flags & FI_MULTI_RECV) != 0) end_receive(id);
 }
 
-void Node::arrived(const Receive &r, uint64_t data, const uint8_t *at, size_t n) {
-  if (!World::honest(r.post.from) || r.post.from == 0) return;
+uint16_t Node::sender_of(uint64_t flags, uint64_t data, fi_addr_t from) const {
+  const Pair &pair = world_.pair;
+  const uint16_t number = number_of(from);
+  const bool is_honest = number != 0 && World::honest(number);
+  const uint64_t mark = (flags & FI_REMOTE_CQ_DATA) != 0 ? data >> 32 << 32 : 0;
+  if (is_thief) return 0;
+  FUZZ_CHECK(is_honest || !pair.keyed, "a message of a process without the key");
+  if (mark == kStolen) {
+    ++thief_tally().told;
+    FUZZ_CHECK(!is_honest ||
+                   (number == World::kMortal && (pair.apart || uint32_t(data) < pair.old_stolen)),
+               "a message of the thief under another's name");
+    return 0;
+  }
+  if (mark == kRelayed) {
+    ++relay_tally().told;
+    FUZZ_CHECK(!pair.keyed, "a message by way of a process without the key");
+    FUZZ_CHECK(!is_honest || number == uint32_t(data), "a message under another's name");
+    return 0;
+  }
+  return is_honest ? number : uint16_t{0};
+}
+
+Letter *Node::letter_of(uint64_t data, uint16_t from) {
   FUZZ_CHECK(data < world_.letters.size(), "a message that was never sent");
-  FUZZ_CHECK(r.letter == UINT64_MAX || r.letter == data, "another message was claimed");
   Letter &letter = world_.letters[data];
-  FUZZ_CHECK(++letter.arrived == 1, "a message came twice");
-  FUZZ_CHECK(letter.from == r.post.from && letter.to == number_, "a message of another sender");
-  FUZZ_CHECK(n == std::min(letter.length, r.post.length), "a message of another length");
+  FUZZ_CHECK(letter.from == from && letter.to == number_, "a message of another sender");
+  const bool is_mortals = from == World::kMortal || number_ == World::kMortal;
+  if (is_mortals && letter.promise.life == world_.pair.life) world_.pair.meet();
+  return world_.promises(from, number_, letter.promise) ? &letter : nullptr;
+}
+
+void Node::arrived(const Receive &r, uint16_t from, uint64_t data, const uint8_t *at, size_t n) {
+  if (!World::honest(from) || from == 0 || is_thief) return;
+  FUZZ_CHECK(r.letter == UINT64_MAX || r.letter == data, "another message was claimed");
+  Letter *letter = letter_of(data, from);
+  if (letter == nullptr) return;
+  FUZZ_CHECK(++letter->arrived == 1, "a message came twice");
+  FUZZ_CHECK(n == std::min(letter->length, r.post.length), "a message of another length");
   for (size_t i = 0; i < n; ++i) FUZZ_CHECK(at[i] == pattern(data, i), "a message of other bytes");
 }
 
@@ -295,10 +352,11 @@ void Node::reap() {
     const auto it = receives_.find(id);
     FUZZ_CHECK(it != receives_.end(), "a receive failed that was not posted");
     FUZZ_CHECK(!World::honest(it->second.post.from) || it->second.post.from == 0 ||
-                   err.err == FI_ECANCELED || err.err == FI_ETRUNC,
+                   err.err == FI_ECANCELED || err.err == FI_ETRUNC || is_thief ||
+                   (it->second.post.from == World::kMortal && world_.pair.life != 0),
                "a receive from an honest peer failed");
     if (buffered_.on && err.err == FI_ETRUNC)
-      arrived(it->second, err.data, it->second.memory, err.len);
+      arrived(it->second, it->second.post.from, err.data, it->second.memory, err.len);
     if (!it->second.post.multi || (err.flags & FI_MULTI_RECV) != 0) end_receive(id);
   }
 }
@@ -331,6 +389,7 @@ void Node::check_rest() {
 }
 
 World::~World() {
+  strangers.clear();  // they are gone, and the nodes still send
   nodes.clear();
 }
 
@@ -367,13 +426,15 @@ void World::carry(uint16_t from, uint16_t to, std::vector<uint8_t> bytes) {
       bytes[1] == uint8_t(stock::Type::kRts))
     std::fill_n(bytes.begin() + 8, 8, uint8_t{0});
   if (const auto stranger = strangers.find(to); stranger != strangers.end())
-    return stranger->second->hear(std::move(bytes));
+    return stranger->second->hear(from, std::move(bytes));
   if ((from == kStock || to == kStock) && goes_on(from, to, bytes)) return;
   if (honest(from) && honest(to) && losses != 0) {
     --losses;
     return;
   }
   after(honest(from) ? 10'000 : 1000, [this, from, to, bytes = std::move(bytes)]() mutable {
+    // Who has no key cannot tell whether a relay has passed on a request for another connection.
+    if (from == kRelay && !pair.keyed) pair.part();
     if (Node *n = node(to)) n->arrive(from, std::move(bytes));
   });
 }

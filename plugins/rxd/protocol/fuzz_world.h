@@ -36,6 +36,7 @@
 #include "plugins/rxd/protocol/test_carrier.h"
 #include "plugins/rxd/wire/stock.h"
 #include "tests/fuzz/notices.h"
+#include "tests/fuzz/tally.h"
 #include "tests/fuzz/world.h"
 
 namespace weft::rxd::fuzz {
@@ -54,12 +55,45 @@ inline uint8_t pattern(uint64_t id, size_t i) {
   return uint8_t(id * 131 + i * 7 + (i >> 8) * 3 + 1);
 }
 
+weft::fuzz::Tally &thief_tally();
+weft::fuzz::Tally &relay_tally();
+
 class Node;
 
 class Stranger {
  public:
   virtual ~Stranger() = default;
-  virtual void hear(std::vector<uint8_t> bytes) = 0;
+  virtual void hear(uint16_t from, std::vector<uint8_t> bytes) = 0;
+};
+
+// The remote CQ data of messages of a thief, and of those to a relay. The lowest bits of the latter
+// are the number of the honest endpoint that sent it.
+inline constexpr uint64_t kStolen = uint64_t{0x57017e4d} << 32;
+inline constexpr uint64_t kRelayed = uint64_t{0x4e1a7ed1} << 32;
+inline constexpr uint64_t kActorsTag = uint64_t{1} << 40;  // no letter has it
+
+// What is true of the target and the honest endpoint that may die, in the presence of actors
+// (fuzz_actors.h). What the one starts toward the other succeeds if both live on and have met.
+struct Promise {
+  unsigned life = 0;
+  bool given = true;
+};
+struct Pair {
+  bool acted = false, keyed = false;
+  bool apart = false;  // until a message of the present two arrives
+  unsigned life = 0;   // counts what parted them
+  // Messages of the thief: all, and those that are older than the present connection.
+  uint32_t stolen = 0, old_stolen = 0;
+
+  Promise now() const { return {life, !apart}; }
+  bool keeps(const Promise &p) const { return p.given && p.life == life; }
+  void part() {
+    apart = true;
+    ++life;
+  }
+  void meet() {
+    if (std::exchange(apart, false)) old_stolen = stolen;
+  }
 };
 
 // A message that an honest endpoint sent to another.
@@ -68,6 +102,7 @@ struct Letter {
   size_t length = 0;
   int arrived = 0, told = 0;
   bool failed = false;  // it may not have been sent
+  Promise promise;
 };
 
 // Whether the application has FI_BUFFERED_RECV, and its options.
@@ -78,7 +113,9 @@ struct Buffered {
 
 class World : public sdk::TestTime {
  public:
-  static constexpr uint16_t kStock = 3;  // plays a stock endpoint: its RTS have no mark
+  static constexpr uint16_t kMortal = 2;  // may die and start again
+  static constexpr uint16_t kStock = 3;   // plays a stock endpoint: its RTS have no mark
+  static constexpr uint16_t kRelay = 20;
 
   World() : TestTime(1'000'000'000) {}
   ~World();
@@ -91,7 +128,14 @@ class World : public sdk::TestTime {
   // `from` is the true source, whatever the datagram says.
   void carry(uint16_t from, uint16_t to, std::vector<uint8_t> bytes);
   static bool honest(uint16_t number) { return number <= kStock; }
+  // Whether an operation between these two has to succeed, if it was promised.
+  bool promises(uint16_t a, uint16_t b, const Promise &p) const {
+    return (a != kMortal && b != kMortal) || pair.keeps(p);
+  }
+  void kill(uint16_t number) { nodes.erase(number); }
 
+  Pair pair;
+  uint32_t chance = 1;  // the random numbers of a new node begin with it
   unsigned losses = 0;  // so many of the next datagrams between honest endpoints are lost
   std::vector<Letter> letters;
   std::map<uint16_t, std::unique_ptr<Node>> nodes;
@@ -149,6 +193,7 @@ class Node final : public Carrier,
     uint64_t key = kReadable, tag = 0;
     bool tagged = true, delivery = false, transmit = false, fence = false, inject = false,
          more = false, fetches = true;
+    uint64_t mark = 0;  // remote CQ data of a message that is no letter; 0: none
   };
   void start(const Start &s);
   struct Post {
@@ -192,12 +237,15 @@ class Node final : public Carrier,
                  "an address was not inserted");
     } else {
       fi_av_remove(av_->c(), &at, 1, 0);
+      ++removed_;  // such a peer was no stranger when it connected
     }
     settle();
   }
   // Reads all completions.
   void reap();
   bool reads = true, full = false, low = false;
+  size_t most_blocks = 400;  // of memory, which is not used again
+  bool is_thief = false;     // sends no letters, and none is for it
 
   // ---- the network ----
   void arrive(uint16_t from, std::vector<uint8_t> bytes) {
@@ -208,7 +256,9 @@ class Node final : public Carrier,
     if (std::exchange(woken_, true)) return;
     // While the network takes nothing, poll less often, so that such an input does not take
     // seconds.
-    world_.after(full ? 100'000 : 2000, [this] { progress(); });
+    world_.after(full ? 100'000 : 2000, [this, alive = std::weak_ptr<int>(alive_)] {
+      if (!alive.expired()) progress();
+    });
   }
   void progress();
   size_t left() const { return receiver_.left(); }
@@ -279,11 +329,12 @@ class Node final : public Carrier,
   void set_deadline(uint64_t at) override {
     const uint64_t number = ++deadline_;
     if (at == 0) return;
-    world_.after(at > world_.now ? at - world_.now : 0, [this, number] {
-      if (number != deadline_) return;
-      core_->on_deadline();
-      settle();
-    });
+    world_.after(at > world_.now ? at - world_.now : 0,
+                 [this, number, alive = std::weak_ptr<int>(alive_)] {
+                   if (alive.expired() || number != deadline_) return;
+                   core_->on_deadline();
+                   settle();
+                 });
   }
   void random(std::span<uint8_t> out) override {
     for (uint8_t &byte : out) byte = uint8_t((chance_ = chance_ * 1664525 + 1013904223) >> 24);
@@ -330,6 +381,8 @@ class Node final : public Carrier,
     FUZZ_CHECK(batch_.empty(), "a call ended without a flush");
     FUZZ_CHECK(core_->inbox().bytes() < settings_.unexpected_limit + (16 << 20),
                "peers made us keep too much");
+    FUZZ_CHECK(core_->unnamed_peers() <= settings_.max_unnamed_peers + removed_,
+               "strangers have more places than their share");
   }
 
  private:
@@ -337,6 +390,7 @@ class Node final : public Carrier,
     Start start;
     uint8_t *memory = nullptr, *results = nullptr;
     uint64_t letter = UINT64_MAX;
+    Promise promise;
   };
   struct Receive {
     Post post;
@@ -352,9 +406,22 @@ class Node final : public Carrier,
     for (size_t i = 0; i < memory.size(); ++i)
       FUZZ_CHECK(memory[i] == pattern(number_, i), "memory that may only be read was written");
   }
+  bool is_promised(const Operation &o) const {
+    return !is_thief && World::honest(o.start.to) &&
+           world_.promises(number_, o.start.to, o.promise);
+  }
+  // The number of a peer by its index; 0: it has none.
+  uint16_t number_of(fi_addr_t from) const {
+    const auto address = av_->address(uint32_t(from));
+    return from < UINT32_MAX && address ? address->port() : uint16_t{0};
+  }
+  // The honest endpoint that a message is from, by its source; 0: it is another's.
+  uint16_t sender_of(uint64_t flags, uint64_t data, fi_addr_t from) const;
+  // The letter that has come from `from`. Null: it was not promised.
+  Letter *letter_of(uint64_t data, uint16_t from);
   void received(const fi_cq_tagged_entry &e, fi_addr_t from);
   void noticed(const fi_cq_tagged_entry &e, fi_addr_t from);
-  void arrived(const Receive &r, uint64_t data, const uint8_t *at, size_t n);
+  void arrived(const Receive &r, uint16_t from, uint64_t data, const uint8_t *at, size_t n);
   void end_receive(uint64_t id);
 
   World &world_;
@@ -378,12 +445,13 @@ class Node final : public Carrier,
   std::map<Buffer *, std::unique_ptr<Buffer>> buffers_;
   std::vector<std::pair<uint16_t, std::vector<iovec>>> batch_;
   uint64_t deadline_ = 0;
-  uint32_t chance_ = 1;
-  size_t paths_ = 0;
+  uint32_t chance_ = world_.chance;
+  size_t paths_ = 0, removed_ = 0;
   int idle_ = 0;
   bool woken_ = false;
   bool named_ = true;        // the core wants to know sources
   uint64_t refused_at_ = 0;  // when the network last took no datagram
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
 
 }  // namespace weft::rxd::fuzz
