@@ -13,7 +13,7 @@ size_t some_length(fuzz::Input &input) {
 Link *Attacker::an_end(uint8_t which) {
   size_t n = 0;
   const auto lives = [](const Link &l) {
-    return l.side == nullptr && l.who != 0 && l.open && l.other != nullptr &&
+    return l.side == nullptr && l.who != 0 && !l.is_actors && l.open && l.other != nullptr &&
            l.other->owner != nullptr;
   };
   for (const Link &l : world_.links) n += lives(l);

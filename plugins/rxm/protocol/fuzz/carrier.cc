@@ -85,7 +85,13 @@ Link *Side::connect(Connection &owner, const sdk::Address &to, std::span<const u
     return nullptr;
   }
   Link &link = world_.make(this, &owner);
-  if (attacker) {
+  const bool to_thief = port == kHonest && world_.honest == nullptr && world_.thief_listens;
+  if ((port == kRelay && world_.relay_listens) || to_thief) {
+    auto &calls = to_thief ? world_.thief_calls : world_.relay_calls;
+    calls.push_back({&link, {data.begin(), data.end()}});
+    return &link;
+  }
+  if (attacker && port != kRelay) {
     link.who = uint8_t(port - kAttacker + 1);
     world_.calls.push_back(&link);
     return &link;
@@ -93,7 +99,7 @@ Link *Side::connect(Connection &owner, const sdk::Address &to, std::span<const u
   const std::vector<uint8_t> bytes(data.begin(), data.end());
   world_.events.push_back([&world = world_, &link, port, bytes, own = port_] {
     if (!link.open || link.owner == nullptr) return;
-    Side *target = port == kHonest ? world.honest : world.endpoint;
+    Side *target = port == kHonest ? world.honest : port == kEndpoint ? world.endpoint : nullptr;
     if (target != nullptr) {
       sdk::Address from = address_of(own, world.low);
       from = *from.with_port(uint16_t(40000 + world.links.size()));
@@ -115,6 +121,8 @@ Link *Side::accept(Connection &owner, Request &request, std::span<const uint8_t>
   Link &link = world_.make(this, &owner);
   link.other = from;
   from->other = &link;
+  from->accepted = true;
+  from->answer.emplace(data.begin(), data.end());
   link.news.push_back([&link] { link.side->core().on_connected(*link.owner, {}); });
   if (from->side == nullptr) {  // the attacker ignores events
     if (!from->open) link.inbox.push_back({.kind = Item::Kind::kClosed, .bytes = {}, .vector = {}});
@@ -134,6 +142,7 @@ void Side::reject(Request &request, std::span<const uint8_t> data) {
   Link *from = request.from;
   if (from->side == nullptr || from->owner == nullptr) {
     from->open = false;
+    from->answer.emplace(data.begin(), data.end());
     return;
   }
   const std::vector<uint8_t> bytes(data.begin(), data.end());
@@ -174,7 +183,10 @@ void Side::close(Link &link, bool idle) {
   link.reads.clear();
   link.news.clear();
   std::erase_if(world_.asks, [&](const World::Ask &a) { return a.link == &link; });
+  std::erase_if(world_.actors_asks, [&](const World::Ask &a) { return a.link == &link; });
   std::erase(world_.calls, &link);
+  for (auto *calls : {&world_.thief_calls, &world_.relay_calls})
+    std::erase_if(*calls, [&](const World::Call &c) { return c.link == &link; });
   if (!std::exchange(link.open, false) || link.other == nullptr) return;
   if (link.other->side != nullptr && link.other->open)
     link.other->inbox.push_back({.kind = Item::Kind::kClosed, .bytes = {}, .vector = {}});
@@ -205,6 +217,10 @@ ssize_t Side::send(Link &link, const iovec *iov, void *const *, size_t count, ui
     link.other->inbox.push_back(std::move(item));
     return 0;
   }
+  if (link.other->is_actors) {
+    link.other->inbox.push_back(std::move(item));
+    return 0;
+  }
   if (item.data) return 0;
   WireHeader header;
   std::memcpy(&header, item.bytes.data(), sizeof header);
@@ -227,7 +243,8 @@ ssize_t Side::read(Link &link, const iovec *iov, void *const *, size_t count, co
     link.other->inbox.push_back(
         {.kind = Item::Kind::kRead, .bytes = {}, .vector = *from, .token = token});
   } else {
-    world_.asks.push_back({&link, token, length});
+    (link.other->is_actors ? world_.actors_asks : world_.asks)
+        .push_back({&link, token, length, *from});
   }
   return 0;
 }
@@ -239,7 +256,8 @@ ssize_t Side::write(Link &link, const iovec *iov, void *const *, size_t count, c
   Item item{.kind = Item::Kind::kWrite, .bytes = gather(iov, count), .vector = *to};
   FUZZ_CHECK(item.bytes.size() == to->length, "a write of another length");
   if (token != nullptr) link.sent.push_back(token);
-  if (link.other->side != nullptr) link.other->inbox.push_back(std::move(item));
+  if (link.other->side != nullptr || link.other->is_actors)
+    link.other->inbox.push_back(std::move(item));
   return 0;
 }
 

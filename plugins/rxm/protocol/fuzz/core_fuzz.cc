@@ -14,6 +14,12 @@
 //   in its order, and what it was told of stays until it claims or discards it;
 // * all messages between the endpoint and the honest peer arrive once, unchanged and in order;
 // * no memory, buffer or registration is left over.
+//
+// An input that begins with 255 has a thief and a relay as well (actors.h). Then no message of the
+// thief is reported under the name of the honest peer after that one's first message, none of the
+// endpoint or of the honest peer under the name of the other, and what must arrive does so when the
+// two have left. WEFT_FUZZ_TALLY=1 prints what both did.
+#include "plugins/rxm/protocol/fuzz/actors.h"
 #include "plugins/rxm/protocol/fuzz/attacker.h"
 
 namespace weft::rxm {
@@ -22,7 +28,11 @@ namespace {
 class Play {
  public:
   explicit Play(fuzz::Input &input) : input_(input) {
-    const uint8_t how = input.byte();
+    uint8_t how = input.byte();
+    world_.acted = world_.relay_listens = how == 255;
+    const uint8_t actors = world_.acted ? input.byte() : uint8_t{0};
+    if (world_.acted) how = input.byte();
+    relay_.set_host(actors);
     settings_.eager_limit = 512;
     settings_.receive_count = kSharedBuffers;
     settings_.sar_limit = 2048;
@@ -31,7 +41,7 @@ class Play {
     if (settings_.credits) settings_.receive_count = kOwnBuffers;
     settings_.max_connections = (how & 4) != 0 ? 2 : 0;
     settings_.tx_size = 24;
-    settings_.max_strangers = 3;
+    settings_.max_strangers = world_.acted ? 1 : 3;
     settings_.max_controls = 160;
     settings_.max_segments = 6;
     settings_.unexpected_limit = 20000;
@@ -39,6 +49,7 @@ class Play {
     settings_.connect_timeout_ns = 5'000'000'000;
     settings_.bare = (how & 128) != 0;
     world_.low = (how & 8) != 0;
+    world_.limited = settings_.max_connections != 0;
     // A sender that writes cannot write twice, so nothing of its message is read ahead.
     buffered_.limit = (how & 64) != 0 ? 1500 : 500;
     buffered_.min = settings_.rendezvous_write ? 0 : (how & 128) != 0 ? 400 : 64;
@@ -49,7 +60,9 @@ class Play {
     endpoint_->insert(kHonest, 0);
     endpoint_->insert(kAttacker, 1);
     endpoint_->insert(kAttacker + 1, 2);
+    if (world_.acted) endpoint_->insert(kRelay, kByRelay);
     start_honest();
+    if ((actors & 4) != 0) restart_honest((actors & 8) != 0);
   }
   ~Play() {
     endpoint_.reset();
@@ -80,6 +93,11 @@ class Play {
     honest_->base = uint64_t(processes_) * 100'000;
     world_.honest = honest_.get();
     honest_->insert(kEndpoint, 0);
+    if (world_.acted) honest_->insert(kRelay, kByRelay);
+    if (thief_.was_called()) {
+      world_.late = true;
+      honest_->promised = SIZE_MAX;
+    }
     honest_->peer = endpoint_.get();
     endpoint_->peer = honest_.get();
     talk(*honest_, 10, 1);
@@ -90,6 +108,7 @@ class Play {
   // The honest peer dies; the next call starts it again at the same address. `silent`: its death is
   // not reported.
   void restart_honest(bool silent) {
+    if (honest_ == nullptr && world_.thief_listens) return;  // it has the port
     if (honest_ == nullptr) return start_honest();
     std::vector<Link *> ends;
     for (Link &link : world_.links)
@@ -161,6 +180,7 @@ class Play {
   void act() {
     world_.now += 1000;
     const uint8_t what = input_.byte();
+    if (world_.acted && what >= 168) return act_as_others(what);
     switch (what % 24) {
       case 0:
       case 1:
@@ -223,10 +243,56 @@ class Play {
     }
   }
 
+  // An action of the thief or of the relay.
+  void act_as_others(uint8_t what) {
+    switch (what % 12) {
+      case 0:
+        thief_.listen();
+        break;
+      case 1:
+        thief_.stop_listening();
+        break;
+      case 2:
+        thief_.answer();
+        break;
+      case 3:
+        thief_.claim();
+        break;
+      case 4:
+      case 5:
+        thief_.speak();
+        break;
+      case 6:
+        thief_.hang_up();
+        break;
+      case 7:
+        relay_.accept();
+        break;
+      case 8: {  // the endpoint or the honest peer, to the relay
+        const uint8_t how = input_.byte();
+        Side *from = (how & 128) != 0 ? honest_.get() : endpoint_.get();
+        if (from == nullptr || from->full()) return;
+        for (fi_addr_t to = 0; to < from->names(); ++to)
+          if (from->name(to) == kByRelay) return from->send(to, some_length(input_), how & 63);
+        return;
+      }
+      case 9:
+        relay_.hang_up();
+        break;
+      default:
+        relay_.pass();
+        break;
+    }
+    thief_.look();
+    relay_.look();
+  }
+
   // An action of the application of the endpoint or of the honest peer.
   void use(uint8_t what) {
     switch (what % 24) {
       case 12:
+        if (honest_ == nullptr && world_.acted && !endpoint_->full())
+          return endpoint_->send(0, some_length(input_), input_.byte() & 63);
         if (honest_ == nullptr) return;
         return talk((what & 32) != 0 ? *honest_ : *endpoint_, some_length(input_), input_.byte());
       case 13: {  // the endpoint, to the attacker
@@ -261,6 +327,8 @@ class Play {
   void finish() {
     world_.mute = world_.scarce = false;
     world_.stutter = 0;
+    thief_.leave();
+    relay_.leave();
     if (honest_ == nullptr) start_honest();
     settle_told();
     // Receives for the honest peer may have matched messages of a process that had its address.
@@ -272,6 +340,7 @@ class Play {
     }
     endpoint_->expect_arrived(0);
     honest_->expect_arrived(0);
+    if (world_.acted) reunite();
     // Now the attacker closes its connections.
     for (size_t i = 0; i < world_.links.size(); ++i) {
       Link &link = world_.links[i];
@@ -291,8 +360,9 @@ class Play {
         // Messages for the earlier honest peer arrive at the new one. Connections that are held are
         // read again when their messages are received.
         if (endpoint_->restarted) honest_->post(0, tagged, 5000, false, false);
-        for (int n = 0; n < 8 && endpoint_->unexpected() != 0; ++n)
-          endpoint_->post(FI_ADDR_UNSPEC, tagged, 5000, false, false);
+        for (Side *side : {endpoint_.get(), world_.acted ? honest_.get() : endpoint_.get()})
+          for (int n = 0; n < 8 && side->unexpected() != 0; ++n)
+            side->post(FI_ADDR_UNSPEC, tagged, 5000, false, false);
       }
       settle_told();
       if (i > 1 && world_.calls.empty() && endpoint_->idle() && honest_->idle()) break;
@@ -304,6 +374,23 @@ class Play {
     honest_->end_receives();
   }
 
+  // When thief and relay have left, the two find each other, whatever has happened.
+  void reunite() {
+    world_.late = false;
+    for (Side *from : {honest_.get(), endpoint_.get()}) {
+      from->promised = std::min(from->promised, from->sent.size());
+      for (int i = 0; i < 300; ++i) {
+        for (Side *side : {endpoint_.get(), honest_.get()})
+          for (const bool tagged : {false, true})
+            for (int n = 0; n < 2; ++n) side->post(0, tagged, 5000, false, false);
+        if (i == 0) from->send(0, 10, 1);
+        settle_told();
+        if (from->all_arrived(0)) break;
+      }
+      from->expect_arrived(0);
+    }
+  }
+
   fuzz::Input &input_;
   World world_;
   Settings settings_;
@@ -311,6 +398,8 @@ class Play {
   bool honest_is_buffered_ = false;
   unsigned claims_ = 0;
   Attacker attacker_{input_, world_, settings_};
+  Thief thief_{input_, world_};
+  Relay relay_{input_, world_};
   std::unique_ptr<Side> endpoint_, honest_;
   uint32_t processes_ = 100;
   uint64_t time_left_ = 2'000'000'000;

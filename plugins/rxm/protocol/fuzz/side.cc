@@ -76,13 +76,16 @@ void Side::send(fi_addr_t to, size_t length, uint8_t how) {
   TxOp *op = begin(to);
   if (op == nullptr) return;
   const uint64_t id = base + sent.size() + 1;
-  const bool tagged = (how & 1) != 0;
-  Sent s{
-      .to = to, .length = length, .tagged = tagged, .has_data = !tagged || id % 4 == 0, .id = id};
+  const bool tagged = (how & 1) != 0, relayed = name(to) == kByRelay;
+  Sent s{.to = to,
+         .length = length,
+         .tagged = tagged,
+         .has_data = !tagged || relayed || id % 4 == 0,
+         .id = id};
   s.bytes = memory.lend(length, 0);
   for (size_t i = 0; i < length; ++i) s.bytes[i] = pattern(id, i);
   op->length = length;
-  op->data = id;
+  op->data = relayed ? kRelayed | id << 1 | (port_ == kHonest ? 1 : 0) : id;
   op->tag = tag_of(id);
   op->inject = (how & 2) != 0 && length <= 64;
   op->fence = (how & 4) != 0;
@@ -334,7 +337,7 @@ void Side::on_done(TxOp &op, int err) {
   s.err = err;
   if (err == 0 && !restarted) {
     const bool read = s.kind == Sent::Kind::kRead;
-    for (size_t i = 0; read && i < s.length; ++i)
+    for (size_t i = 0; read && name(s.to) != kByRelay && i < s.length; ++i)
       FUZZ_CHECK(name(s.to) == 0 ? s.bytes[i] == pattern(kHonest, i) : s.bytes[i] >> 4 == 0xa,
                  "a read without the bytes");
     FUZZ_CHECK(s.kind != Sent::Kind::kAtomic || s.bytes[0] != kUntouched,
@@ -397,6 +400,7 @@ void Side::failed(const fi_cq_err_entry &e) {
 void Side::check(Posted &p, const fi_cq_tagged_entry &e, fi_addr_t source, size_t n, bool cut) {
   const uint8_t *at = p.multi ? static_cast<const uint8_t *>(e.buf) : p.bytes;
   FUZZ_CHECK(at >= p.bytes && at + n <= p.bytes + p.length, "a message outside of its buffer");
+  if (is_actors(source, e.flags, e.data)) return;
   if (Sent *s = honest_message(source, e.flags, e.data, e.tag)) {
     if (!buffered_.on) order_[s->tagged].emplace_back(p.number, s->id);
     FUZZ_CHECK(cut ? s->length > n : s->length == n, "a message of another length");
@@ -415,6 +419,26 @@ void Side::check(Posted &p, const fi_cq_tagged_entry &e, fi_addr_t source, size_
     FUZZ_CHECK(p.bytes[i] == kUntouched || writes_, "bytes behind the end of a message");
 }
 
+bool Side::is_actors(fi_addr_t source, uint64_t flags, uint64_t data) {
+  if (!world_.acted) return false;
+  const uint64_t mark = (flags & FI_REMOTE_CQ_DATA) != 0 ? data >> 32 << 32 : 0;
+  if (mark == kStolen) {
+    ++thief_tally().told;
+    FUZZ_CHECK(
+        name(source) != 0 || (restarted && (promised == SIZE_MAX || uint32_t(data) < old_stolen_)),
+        "a message of the thief under the honest peer's name");
+    return true;
+  }
+  if (mark == kRelayed) {
+    ++relay_tally().told;
+    const bool of_honest = (data & 1) != 0;
+    FUZZ_CHECK(name(source) != 0 || of_honest == (port_ == kEndpoint),
+               "a message of this process under its peer's name");
+    return true;
+  }
+  return name(source) == kByRelay;
+}
+
 // The message of the honest peer; null: it is from the earlier honest peer, or from the attacker,
 // perhaps under its name.
 Side::Sent *Side::honest_message(fi_addr_t source, uint64_t flags, uint64_t data, uint64_t tag) {
@@ -425,7 +449,7 @@ Side::Sent *Side::honest_message(fi_addr_t source, uint64_t flags, uint64_t data
   if (name(source) != 0 || (restarted && !known)) return nullptr;
   FUZZ_CHECK(known, "a message under the honest peer's name");
   const uint64_t number = id - peer->base - 1;
-  if (number >= peer->promised) promised = std::min(promised, sent.size());
+  if (number >= peer->promised) meet();
   Sent &s = peer->sent[number];
   FUZZ_CHECK(s.kind == Sent::Kind::kMessage && s.tagged == tagged, "another kind of message");
   FUZZ_CHECK(s.has_data == has_data && data == (has_data ? id : 0), "other remote data");
@@ -455,6 +479,7 @@ void Side::noticed(const fi_cq_tagged_entry &e, fi_addr_t source) {
     number = tag.number;
     end(tag);
   }
+  if (is_actors(source, e.flags, e.data)) return;
   if (Sent *s = honest_message(source, e.flags, e.data, e.tag)) {
     order_[s->tagged].emplace_back(number, s->id);
     FUZZ_CHECK(s->length == n.length, "a message of another length");

@@ -171,7 +171,7 @@ class Side final : public Carrier,
   uint32_t index_of_context(const sdk::Address &address, unsigned place) override {
     return av_->find_context(address, place);
   }
-  void warn(const char *text) override { FUZZ_CHECK(port_ != kHonest, text); }
+  void warn(const char *text) override { FUZZ_CHECK(port_ != kHonest || world_.acted, text); }
   void on_remote_atomic(uint64_t, std::span<const RmaVector>) override {}
 
   // ---- sdk::ReceiverSink, sdk::AvUser ----
@@ -218,6 +218,14 @@ class Side final : public Carrier,
     return *received.emplace_back(std::move(p));
   }
   void noticed(const fi_cq_tagged_entry &e, fi_addr_t source);
+  // Looks at the mark of a message. True: it is the thief's, or came by way of the relay.
+  bool is_actors(fi_addr_t source, uint64_t flags, uint64_t data);
+  // A message of the present honest peer has come: it is connected.
+  void meet() {
+    if (world_.late) return;
+    if (promised == SIZE_MAX) old_stolen_ = world_.stolen;
+    promised = std::min(promised, sent.size());
+  }
   Sent *honest_message(fi_addr_t source, uint64_t flags, uint64_t data, uint64_t tag);
   void check(Posted &p, const fi_cq_tagged_entry &e, fi_addr_t source, size_t n, bool cut = false);
   void check_mark(const uint8_t *at, size_t n, uint8_t who) const;
@@ -236,6 +244,7 @@ class Side final : public Carrier,
   uint64_t last_key_ = 100, deadline_ = 0;
   size_t buffers_ = 0;
   uint64_t replaced_ = 0;
+  uint32_t old_stolen_ = 0;  // messages of the thief before that
   fuzz::Notices notices_;
   size_t notes_ = 0;
   std::set<const void *> contexts_;  // of receives

@@ -5,6 +5,16 @@
 
 namespace weft::rxm {
 
+weft::fuzz::Tally &thief_tally() {
+  static weft::fuzz::Tally tally("thief");
+  return tally;
+}
+
+weft::fuzz::Tally &relay_tally() {
+  static weft::fuzz::Tally tally("relay");
+  return tally;
+}
+
 // Runs one pending event. False: there is none.
 bool World::step() {
   const size_t turn = turns++;

@@ -24,8 +24,12 @@
 #include <vector>
 
 #include "plugins/rxm/protocol/core.h"
+#include "tests/fuzz/tally.h"
 
 namespace weft::rxm {
+
+weft::fuzz::Tally &thief_tally();
+weft::fuzz::Tally &relay_tally();
 
 class Side;
 
@@ -49,8 +53,11 @@ struct Link {
   Link *other = nullptr;
   uint8_t who = 0;  // of the attacker: number of its address; kImpostor: the honest peer's address
   bool open = true;
-  bool held = false;                       // its packets are not read
-  bool mistaken = false;                   // closed for the sake of a dead process: Side::note_end
+  bool held = false;       // its packets are not read
+  bool mistaken = false;   // closed for the sake of a dead process: Side::note_end
+  bool is_actors = false;  // an end of the thief or of the relay, which the attacker leaves alone
+  bool accepted = false;   // with `answer`: the other side's
+  std::optional<std::vector<uint8_t>> answer;
   size_t in_use = 0;                       // of its own buffers, if they are not shared
   std::deque<std::function<void()>> news;  // events, which are not ordered with packets
   std::deque<Item> inbox;
@@ -69,9 +76,14 @@ struct Buffer {
   Link *link = nullptr;  // that owns it
 };
 
-inline constexpr uint16_t kEndpoint = 5000, kHonest = 5001, kAttacker = 5002;
-inline constexpr size_t kNames = 3;          // of the attacker
-inline constexpr uint8_t kImpostor = 9;      // the attacker under the honest peer's address
+inline constexpr uint16_t kEndpoint = 5000, kHonest = 5001, kAttacker = 5002, kRelay = 5010;
+inline constexpr size_t kNames = 3;  // of the attacker
+inline constexpr uint8_t kByRelay = 8;
+inline constexpr uint8_t kImpostor = 9;  // who acts under the honest peer's address
+// The remote CQ data of messages of the thief, and of those to the relay. The lowest bit of the latter
+// says that it is the honest peer's.
+inline constexpr uint64_t kStolen = UINT64_C(0x57017e4d) << 32;
+inline constexpr uint64_t kRelayed = UINT64_C(0x4e1a7ed1) << 32;
 inline constexpr uint8_t kUntouched = 0x5c;  // initial bytes of receive buffers
 inline constexpr uint64_t kCounterKey = 7, kRegionKey = 8;
 inline constexpr size_t kRegionSize = 256;
@@ -81,7 +93,10 @@ inline sdk::Address address_of(uint16_t port, bool low) {
   sockaddr_in in{};
   in.sin_family = AF_INET;
   in.sin_port = htons(port);
-  in.sin_addr.s_addr = htonl(port == kEndpoint ? 0x0a000002 : (low ? 0x0a000001 : 0x0a000003));
+  in.sin_addr.s_addr = htonl(port == kEndpoint ? 0x0a000002
+                             : port == kRelay  ? 0x0a000009
+                             : low             ? 0x0a000001
+                                               : 0x0a000003);
   return sdk::SockAddr(in);
 }
 
@@ -115,8 +130,23 @@ struct World {
     Link *link;
     Token *token;
     size_t length;
+    RmaVector vector = {};
   };
-  std::vector<Ask> asks;  // reads of the attacker's memory without an answer
+  std::vector<Ask> asks;         // reads of the attacker's memory without an answer
+  std::vector<Ask> actors_asks;  // the same of the thief's, and by way of the relay
+  struct Call {
+    Link *link;
+    std::vector<uint8_t> bytes;
+  };
+  std::vector<Call> thief_calls, relay_calls;  // requests to them without an answer
+  bool acted = false;                          // there are a thief and a relay
+  // The thief may answer, or has answered, what it was asked while it had the address of the honest
+  // peer, which has it again. It is believed (SECURITY.md).
+  bool late = false;
+  bool relay_listens = false;
+  bool thief_listens = false;  // at the honest peer's address
+  bool limited = false;        // connections end when they are idle, and then their address is free
+  uint32_t stolen = 0;         // messages of the thief
   struct Return {
     Side *side;
     Token *token;
@@ -135,6 +165,13 @@ struct World {
     links.back().side = side;
     links.back().owner = owner;
     return links.back();
+  }
+  // An end of the thief or of the relay.
+  Link &make_actors(uint8_t who) {
+    Link &link = make(nullptr, nullptr);
+    link.who = who;
+    link.is_actors = true;
+    return link;
   }
   bool step();
 
