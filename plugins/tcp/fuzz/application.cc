@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "plugins/tcp/fuzz/actors.h"
 #include "plugins/tcp/fuzz/bytes.h"
 
 namespace weft::tcp::fuzz {
@@ -151,7 +152,7 @@ void Endpoint::take_claims() {
   }
 }
 
-void Endpoint::send(Input &in, bool to_friend, fi_addr_t to) {
+void Endpoint::send(Input &in, bool to_friend, fi_addr_t to, uint64_t mark) {
   const uint8_t how = in.u8();
   size_t length = in.length();
   const bool tagged = unconnected && how & 1;
@@ -163,6 +164,10 @@ void Endpoint::send(Input &in, bool to_friend, fi_addr_t to) {
   op.tagged = tagged;
   op.tag = in.u8() & 7;
   op.to_friend = to_friend;
+  if (friendship != nullptr) {
+    op.life = friendship->life;
+    op.promised = !friendship->loose();
+  }
   op.length = length;
   op.id = to_friend ? uint32_t(friendship->messages.size()) : 0;
   for (size_t from = 0; from < length;) {
@@ -178,8 +183,11 @@ void Endpoint::send(Input &in, bool to_friend, fi_addr_t to) {
   if (how & 0x10) flags |= FI_MORE;
   if (how & 0x40) flags |= FI_FENCE;
   // Messages between friends are recognized by their data.
-  if (to_friend || how & 0x80) flags |= FI_REMOTE_CQ_DATA;
-  if (to_friend) friendship->messages.push_back({this, other, length, tagged, op.tag});
+  if (to_friend || mark != 0 || how & 0x80) flags |= FI_REMOTE_CQ_DATA;
+  const uint64_t data = mark != 0 ? mark : kFriendly | op.id;
+  if (to_friend)
+    friendship->messages.push_back(
+        {this, other, length, tagged, op.tag, friendship->life, op.promised});
   ssize_t rc;
   if (tagged) {
     fi_msg_tagged msg{};
@@ -188,7 +196,7 @@ void Endpoint::send(Input &in, bool to_friend, fi_addr_t to) {
     msg.addr = to;
     msg.tag = op.tag;
     msg.context = as_context(context);
-    msg.data = kFriendly | op.id;
+    msg.data = data;
     rc = fi_tsendmsg(ep, &msg, flags);
   } else {
     fi_msg msg{};
@@ -196,7 +204,7 @@ void Endpoint::send(Input &in, bool to_friend, fi_addr_t to) {
     msg.iov_count = op.iov.size();
     msg.addr = to;
     msg.context = as_context(context);
-    msg.data = kFriendly | op.id;
+    msg.data = data;
     rc = fi_sendmsg(ep, &msg, flags);
   }
   if (rc == 0) {
@@ -216,6 +224,10 @@ void Endpoint::access(Input &in, bool to_friend, fi_addr_t to, uint64_t address,
   uintptr_t context;
   Posted &op = add(ops, write ? Posted::kWrite : Posted::kRead, context);
   op.to_friend = to_friend;
+  if (friendship != nullptr) {
+    op.life = friendship->life;
+    op.promised = !friendship->loose();
+  }
   op.deep = how & 8;
   const size_t half = 2048, slots = 8, slot_size = half / slots;
   op.slot = how >> 5;
@@ -276,6 +288,7 @@ void Endpoint::received(Posted &op, uint64_t flags, size_t length, void *buf, ui
     FUZZ_CHECK(bytes_are(op, length, op.length, IsByte{Memory::kCanary}));
   }
   if (op.told) check_claim(op, flags, length, source);
+  if (!op.told) check_sender(flags, data, source);
   Message *const found = friends_message(op.tagged, flags, data, tag, source);
   if (found == nullptr) return;
   const auto id = uint32_t(data);
@@ -286,18 +299,42 @@ void Endpoint::received(Posted &op, uint64_t flags, size_t length, void *buf, ui
   FUZZ_CHECK(bytes_are(op, from, from + length, IsPattern{id}));
 }
 
-// The message of the friend, which has not arrived yet. Null: it is a stranger's, or excused.
+// Who may have sent a message that is reported with this source.
+void Endpoint::check_sender(uint64_t flags, uint64_t data, fi_addr_t source) const {
+  if (!unconnected || friendship == nullptr || !friendship->may_meet) return;
+  const uint64_t mark = flags & FI_REMOTE_CQ_DATA ? data >> 32 << 32 : 0;
+  const bool is_friends = source == other_addr;
+  FUZZ_CHECK(is_friends || !friendship->keyed, "a message of a process without the key");
+  if (mark == kStolen) ++thief_tally().told;
+  if (mark == kRelayed) ++relay_tally().told;
+  if (!is_friends) return;
+  if (mark == kRelayed) {
+    FUZZ_CHECK((data & 1) != number, "a message of this process under the friend's name");
+  } else if (mark == kStolen) {
+    FUZZ_CHECK(friendship->loose() || uint32_t(data) < friendship->old_stolen,
+               "a message of the thief under the friend's name");
+  } else {
+    FUZZ_CHECK(mark == kFriendly, "a message of nobody under the friend's name");
+  }
+}
+
+// The message of the friend, which has not arrived yet and must arrive. Null: it is another's, or
+// nothing is known of it.
 Message *Endpoint::friends_message(bool tagged, uint64_t flags, uint64_t data, uint64_t tag,
                                    fi_addr_t source) {
   const bool is_friends = unconnected ? other != nullptr && source == other_addr : other != nullptr;
   if (!is_friends || friendship->excused) return nullptr;
+  if (friendship->life != 0 && (!(flags & FI_REMOTE_CQ_DATA) || data >> 32 != kFriendly >> 32))
+    return nullptr;  // check_sender() has looked at it
   FUZZ_CHECK(flags & FI_REMOTE_CQ_DATA && data >> 32 == kFriendly >> 32);
   const auto id = uint32_t(data);
   FUZZ_CHECK(id < friendship->messages.size());
   Message &message = friendship->messages[id];
+  if (message.life != friendship->life) return nullptr;
   FUZZ_CHECK(message.to == this && !message.arrived && message.tagged == tagged);
   if (tagged) FUZZ_CHECK(message.tag == tag);
-  return &message;
+  friendship->meet();
+  return friendship->promises(message) ? &message : nullptr;
 }
 
 Posted &Endpoint::receive_of(uintptr_t context) {
@@ -327,7 +364,7 @@ void Endpoint::completed(const fi_cq_tagged_entry &e, fi_addr_t source) {
   if (gone_.contains(context)) return;
   if (const auto found = ops.find(context); found != ops.end()) {
     Posted &op = *found->second;
-    const bool checked = op.to_friend && !friendship->excused;
+    const bool checked = op.to_friend && checks(op);
     if (op.kind == Posted::kSend && op.to_friend) {
       FUZZ_CHECK(e.flags & FI_SEND);
       friendship->messages[op.id].ended = true;
@@ -344,10 +381,12 @@ void Endpoint::completed(const fi_cq_tagged_entry &e, fi_addr_t source) {
   Posted &op = receive_of(context);
   if (op.kind == Posted::kLook) {
     if (op.discards && unconnected && other != nullptr && source == other_addr &&
-        !friendship->excused) {
+        !friendship->excused && (friendship->life == 0 || e.data >> 32 == kFriendly >> 32)) {
       const auto id = uint32_t(e.data);
-      FUZZ_CHECK(id < friendship->messages.size() && !friendship->messages[id].arrived);
-      friendship->messages[id].arrived = true;
+      FUZZ_CHECK(id < friendship->messages.size());
+      Message &message = friendship->messages[id];
+      FUZZ_CHECK(!friendship->promises(message) || !message.arrived);
+      message.arrived = true;
     }
     if (op.slot == 1) {
       claims.push_back(context);
@@ -370,7 +409,7 @@ void Endpoint::failed(const fi_cq_err_entry &e) {
   if (gone_.contains(context)) return;
   if (const auto found = ops.find(context); found != ops.end()) {
     Posted &op = *found->second;
-    if (op.to_friend && !friendship->excused && strict) {
+    if (op.to_friend && checks(op) && strict) {
       std::fprintf(stderr, "an operation with the friend fails: %d\n", e.err);
       std::abort();
     }
@@ -383,7 +422,7 @@ void Endpoint::failed(const fi_cq_err_entry &e) {
     FUZZ_CHECK(e.olen != 0);
     received(op, e.flags, e.len, e.buf, e.data, e.tag, e.src_addr, true);
   } else if (e.err != FI_ECANCELED && unconnected && other != nullptr && e.src_addr == other_addr &&
-             !friendship->excused && strict) {
+             !friendship->excused && friendship->life == 0 && strict) {
     std::fprintf(stderr, "a message of the friend fails: %d\n", e.err);
     std::abort();
   }
@@ -413,7 +452,7 @@ bool Endpoint::drain(int calls) {
 
 void Endpoint::close() {
   if (ep == nullptr) return;
-  if (friendship != nullptr) friendship->excused = true;
+  if (friendship != nullptr) friendship->part();
   FUZZ_CHECK(fi_close(&ep->fid) == 0);
   ep = nullptr;
   for (const auto &[context, op] : ops) gone_.insert(context);

@@ -15,7 +15,8 @@
 // Each operation ends once, and no unknown operation ends. Its memory has exactly the given size
 // and is freed when it has ended, so that the address sanitizer finds every later access. The
 // friend is an endpoint that runs the same code. Its messages arrive whole, once, and in the right
-// receive, whatever strangers do, unless the application itself closed one of the two endpoints.
+// receive, whatever strangers do, unless the application itself closed one of the two endpoints. Then
+// that begins again with the first message between the present two.
 #ifndef WEFT_PLUGINS_TCP_FUZZ_APPLICATION_H
 #define WEFT_PLUGINS_TCP_FUZZ_APPLICATION_H
 
@@ -32,6 +33,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "tests/fuzz/check.h"
@@ -78,6 +80,10 @@ struct Memory {
 
 // Marks the remote CQ data of messages between friends.
 inline constexpr uint64_t kFriendly = UINT64_C(0xf71e4d1e) << 32;
+// The same of messages of a thief, and of those to a relay; its lowest bit says who of the friends
+// sent one (Endpoint::number).
+inline constexpr uint64_t kStolen = UINT64_C(0x57017e4d) << 32;
+inline constexpr uint64_t kRelayed = UINT64_C(0x4e1a7ed1) << 32;
 
 class Endpoint;
 
@@ -87,6 +93,8 @@ struct Message {
   size_t length;
   bool tagged;
   uint64_t tag;
+  unsigned life = 0;     // Friendship::life when it was sent
+  bool promised = true;  // it must arrive, if both friends live on
   bool ended = false;    // for its sender
   bool arrived = false;  // or was discarded
   bool told = false;     // under FI_BUFFERED_RECV, before it arrives
@@ -94,8 +102,31 @@ struct Message {
 
 // The state that two friends share.
 struct Friendship {
-  bool excused = false;  // one of them was closed: their operations may fail
+  bool excused = false;  // their operations may fail from now on
+  bool apart = false;    // one of them was closed: so they may until the present two have met
+  bool may_meet = false;
+  bool keyed = false;  // both have an auth_key, and nobody else
+  unsigned life = 0;   // counts how often one was closed
+  // Messages of the thief: all, and those that are older than the present connection.
+  uint32_t stolen = 0, old_stolen = 0;
   std::vector<Message> messages;
+
+  bool loose() const { return excused || apart; }
+  bool promises(unsigned made_in, bool promised) const {
+    return promised && made_in == life && !excused;
+  }
+  bool promises(const Message &m) const { return promises(m.life, m.promised); }
+  void part() {
+    apart = true;
+    excused |= !may_meet;
+    ++life;
+  }
+  // A message of the one has reached the other: they are connected. What the thief sends from now on
+  // must not be reported under the name of either.
+  void meet() {
+    if (!std::exchange(apart, false)) return;
+    old_stolen = stolen;
+  }
 };
 
 struct Region {
@@ -114,6 +145,8 @@ struct Posted {
   enum Kind : uint8_t { kRecv, kSend, kWrite, kRead, kLook };
   Kind kind = kRecv;
   bool multi = false, tagged = false, to_friend = false, owned_by_context = false;
+  unsigned life = 0;  // as of a Message
+  bool promised = true;
   uint64_t tag = 0, ignore = 0;
   uint32_t id = 0;  // of the message, or of the write
   size_t slot = 0;
@@ -163,6 +196,7 @@ class Endpoint {
   Receives own, *receives = &own;
   PostedOps ops;  // all but receives
   Endpoint *other = nullptr;
+  uint8_t number = 0;  // of the two friends: 0 or 1
   Friendship *friendship = nullptr;
   fi_addr_t other_addr = FI_ADDR_UNSPEC;
   Region *target = nullptr;  // of the friend
@@ -179,7 +213,8 @@ class Endpoint {
   // or it has to be done again later.
   bool settle_told(size_t which, size_t length, bool drop, bool pieces);
   void settle_all_told();
-  void send(Input &in, bool to_friend, fi_addr_t to);
+  // `mark`: the remote CQ data of a message to another than the friend; 0: none, or any.
+  void send(Input &in, bool to_friend, fi_addr_t to, uint64_t mark = 0);
   void access(Input &in, bool to_friend, fi_addr_t to, uint64_t address, uint64_t key);
   void cancel(uintptr_t context);
   void cancel_all();
@@ -196,6 +231,10 @@ class Endpoint {
                 fi_addr_t source, bool truncated);
   Message *friends_message(bool tagged, uint64_t flags, uint64_t data, uint64_t tag,
                            fi_addr_t source);
+  void check_sender(uint64_t flags, uint64_t data, fi_addr_t source) const;
+  bool checks(const Posted &op) const {
+    return op.to_friend && friendship->promises(op.life, op.promised);
+  }
   void noticed(const fi_cq_tagged_entry &e, fi_addr_t source);
   void check_claim(const Posted &op, uint64_t flags, size_t length, fi_addr_t source);
   void end(PostedOps &ops, uintptr_t context);

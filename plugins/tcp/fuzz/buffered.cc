@@ -25,6 +25,7 @@ void Endpoint::noticed(const fi_cq_tagged_entry &e, fi_addr_t source) {
   } else {
     FUZZ_CHECK(n.context->ep == ep);
   }
+  check_sender(n.flags, n.data, source);
   Message *const message = friends_message(n.tagged, n.flags, n.data, n.tag, source);
   if (message == nullptr) return;
   FUZZ_CHECK(!std::exchange(message->told, true), "a message came twice");

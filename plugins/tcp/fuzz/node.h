@@ -37,6 +37,7 @@ struct Node {
   weft_instance instance{};
   uint8_t host = 0;
   bool connected = false;  // FI_EP_MSG
+  bool keyed = false;      // has the friends' auth_key
   size_t cq_size = 0;
   Buffered buffered;  // of its endpoints
   fi_info *info = nullptr;

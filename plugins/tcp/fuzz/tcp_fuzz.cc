@@ -2,12 +2,15 @@
 // The tcp provider as a whole: an application with several endpoints, a friend that runs the same
 // code, and strangers that send anything, over sockets of one process in simulated time.
 //
-// Input: a byte of settings, then commands. FI_EP_RDM: one endpoint each for us and the friend, in
+// Input: bytes of settings, then commands. FI_EP_RDM: one endpoint each for us and the friend, in
 // each other's address vectors. FI_EP_MSG: we listen; the friend and strangers connect; our
 // endpoints have their own receives or a shared context. Unconnected endpoints without a shared
 // context may have FI_BUFFERED_RECV or FI_VARIABLE_MSG. The checks are in application.h. At the
 // end all operations between friends have ended, their messages have arrived, all objects close,
 // and no descriptor is left.
+//
+// Unconnected endpoints may have a thief and a relay about them (actors.h, world_actors.cc), and an
+// auth_key, which these have not. WEFT_FUZZ_TALLY=1 prints what both did.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -17,48 +20,10 @@
 #include <string>
 
 #include "core/base/info.h"
-#include "plugins/tcp/fuzz/application.h"
-#include "plugins/tcp/fuzz/node.h"
 #include "plugins/tcp/fuzz/sockets.h"
-#include "plugins/tcp/fuzz/stranger.h"
+#include "plugins/tcp/fuzz/world.h"
 
 namespace weft::tcp::fuzz {
-namespace {
-
-class World {
- public:
-  explicit World(Input &in);
-  ~World();
-  void run();
-  void settle();
-
- private:
-  static constexpr uint8_t kOwnHost = 1, kFriendHost = 2, kFirstStranger = 3;
-
-  void step();
-  void post_to_stranger(Endpoint &e, bool message);
-  void disturb(uint8_t which);
-  void befriend(Endpoint &a, Endpoint &b);
-  Endpoint *some(uint8_t which);
-  void talk(Stranger &s);
-  void connect_stranger(Stranger &s);
-  void read_events(Node &node);
-  void answer(fi_info *request, bool is_friend);
-  void reopen(Node &node);
-  void remove_or_insert(uint8_t which);
-  void close_region(uint8_t which);
-
-  Input &in_;
-  bool msg_ = false, shared_ = false;
-  Settings settings_;
-  Node us_, them_;
-  Friendship friendship_;
-  std::vector<std::unique_ptr<Stranger>> strangers_;
-  std::vector<fi_addr_t> stranger_addrs_;
-  Known known_;
-  Endpoint *calling_ = nullptr;  // the friend's, until it is accepted
-  uint8_t accepts_ = 0;
-};
 
 World::World(Input &in) : in_(in) {
   const uint8_t how = in.u8(), sizes = in.u8();
@@ -92,6 +57,8 @@ World::World(Input &in) : in_(in) {
     if (sizes & 0x20 && !shared_) us_.buffered = buffered;
     if (sizes & 0x40) them_.buffered = buffered;
   }
+  const bool acted = !msg_ && (sizes & 0x88) == 0x88;
+  us_.keyed = them_.keyed = friendship_.keyed = acted && how & 0x20;
   set_process(1000);
   us_.open(settings_, msg_, shared_);
   if (msg_) {
@@ -126,9 +93,12 @@ World::World(Input &in) : in_(in) {
     for (const auto &e : them_.endpoints) e->strict = settings_.max_connections == 0;
   }
   known_.key = fi_mr_key(us_.open_region->mr);
+  if (acted) let_act();
 }
 
 World::~World() {
+  relay_.reset();
+  thief_.reset();
   strangers_.clear();
   them_.close();
   us_.close();
@@ -138,6 +108,7 @@ void World::befriend(Endpoint &a, Endpoint &b) {
   for (auto [one, other, node, there] :
        {std::tuple{&a, &b, &us_, &them_}, std::tuple{&b, &a, &them_, &us_}}) {
     one->other = other;
+    one->number = node == &us_ ? 0 : 1;
     one->friendship = &friendship_;
     one->target = there->region.get();
     if (node->av != nullptr) {
@@ -174,7 +145,7 @@ void World::connect_stranger(Stranger &s) {
     unsigned place = 0;
     if ((how & 3) == 1) port = ntohs(at.sin_port);
     if ((how & 3) == 2) port = in_.u16();
-    if ((how & 3) == 3) {
+    if ((how & 3) == 3 && thief_ == nullptr) {  // which does so itself
       Endpoint *other = them_.endpoints[0].get();
       if (other->ep == nullptr) return;
       from = kFriendHost;
@@ -251,30 +222,6 @@ void World::read_events(Node &node) {
   free_info(entry.info);
 }
 
-// The application starts again, at the same address if it has one.
-void World::reopen(Node &node) {
-  if (node.endpoints.empty()) return;
-  Endpoint &e = *node.endpoints[in_.u8() % node.endpoints.size()];
-  if (e.ep == nullptr) return;
-  if (node.connected) return e.close();
-  const sockaddr_in at = node.name(&e.ep->fid);
-  e.close();
-  set_process(int(1000 * (&node == &us_ ? 1 : 2)) + in_.u8() % 2);
-  fi_info *info = dup_info(node.info);
-  std::memcpy(info->src_addr, &at, sizeof at);
-  const fi_addr_t other = e.other_addr;
-  Endpoint *friend_of = e.other;
-  must(fi_close(&e.cq->fid));
-  node.endpoints.pop_back();
-  Endpoint &again = node.make(info);
-  free_info(info);
-  again.other_addr = other;
-  again.other = friend_of;
-  again.friendship = &friendship_;
-  again.target = (&node == &us_ ? them_ : us_).region.get();
-  friend_of->other = &again;
-}
-
 void World::remove_or_insert(uint8_t which) {
   if (us_.av == nullptr) return;
   for (const auto &e : us_.endpoints) {
@@ -334,6 +281,7 @@ void World::disturb(uint8_t which) {
 
 void World::step() {
   const uint8_t command = in_.u8();
+  if (command >= 128 && thief_ != nullptr && command & 0x40) return act(command);
   if (command >= 128) return talk(*strangers_[(command & 0x7f) % strangers_.size()]);
   const uint8_t which = in_.u8();
   Endpoint *e = some(which);
@@ -401,49 +349,13 @@ void World::step() {
 }
 
 void World::run() {
-  for (int i = 0; i < 400 && !in_.over(); ++i) step();
+  for (int i = 0; i < 400 && !in_.over(); ++i) {
+    step();
+    look();
+  }
 }
 
-// Strangers close; all operations between friends end.
-void World::settle() {
-  for (const auto &s : strangers_) s->hang_up();
-  for (Node *node : {&us_, &them_})
-    for (const auto &e : node->endpoints)
-      if (e->ep != nullptr) e->cancel_all();
-  const auto done = [this] {
-    for (Node *node : {&us_, &them_})
-      for (const auto &e : node->endpoints)
-        if (e->ep != nullptr && e->outstanding_with_friend() != 0) return false;
-    return friendship_.excused ||
-           std::ranges::all_of(friendship_.messages, [](const Message &m) { return m.arrived; });
-  };
-  // Earlier messages of strangers may come first, one per round.
-  for (int idle = 0; idle < 300 && !done(); ++idle) {
-    for (Node *node : {&us_, &them_}) {
-      read_events(*node);
-      for (const auto &e : node->endpoints) {
-        if (e->ep == nullptr) continue;
-        e->take_claims();
-        e->settle_all_told();
-        e->post_any();
-        if (e->drain(16)) idle = 0;
-      }
-    }
-    pass_time(10'000'000);
-  }
-  if (!settings_.max_connections && !done()) {
-    for (size_t i = 0; i < friendship_.messages.size(); ++i) {
-      const Message &m = friendship_.messages[i];
-      if (!m.arrived || !m.ended)
-        std::fprintf(stderr, "message %zu %s, %zu bytes%s, tag %d:%s%s\n", i,
-                     m.from == us_.endpoints[0].get() ? "to the friend" : "from the friend",
-                     m.length, m.tagged ? ", tagged" : "", int(m.tag), m.ended ? "" : " not ended",
-                     m.arrived ? "" : " not arrived");
-    }
-    std::fprintf(stderr, "an operation between friends never ends\n");
-    std::abort();
-  }
-}
+namespace {
 
 // One bit for each of the first 64.
 uint64_t open_descriptors() {
