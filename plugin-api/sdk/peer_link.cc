@@ -20,7 +20,7 @@ PeerLink::Next PeerLink::begin(uint64_t now) {
 PeerLink::Next PeerLink::up(uint64_t process, Next next) {
   state_ = State::kUp;
   process_ = process;
-  crossed_ = accepted_ = false;
+  crossed_ = accepted_ = again_ = false;
   asked_ = 0;
   may_ask_at_ = 0;
   return next;
@@ -90,9 +90,11 @@ PeerLink::Decision PeerLink::on_request(std::strong_ordering peer, uint64_t proc
     case State::kUp:
     case State::kAsking:
     case State::kDoubt:
-      // If the process is the same, the link that we have will do. If that is about to end, we will
-      // see it soon, and the peer asks again.
-      decision.claim = process != process_;
+      // If the process is the same, the link that we have will do: its own request crossed ours, or
+      // is a probe. If it asks again, the link may be another's that has named the peer's process.
+      // Only each second request counts, so two sides cannot make each other ask for ever.
+      if (process == process_) again_ = !again_;
+      decision.claim = process != process_ || !again_;
       if (decision.claim) decision.next = claimed(now);
       return decision;
   }

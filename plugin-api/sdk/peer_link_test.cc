@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Every cell of the decision table of PeerLink. Whole networks are in peer_link_network_test.cc.
+// Every cell of the decision table of PeerLink. Whole networks are in peer_model_test.cc.
 #include <gtest/gtest.h>
 #include <weft/sdk/peer/link.h>
 
@@ -93,6 +93,25 @@ TEST(PeerLink, SecondRequestsAreRejectedAndThoseOfAnotherProcessCauseAProbe) {
     EXPECT_EQ(link.on_lost(0, false, 0), Next::kNothing);
     EXPECT_TRUE(link.on_request(order, 9, 0).accept);
   }
+}
+
+// Who asks again has no link, and another process may have named it: all processes of a host can find
+// out the numbers of others. Two sides that ask each other about this soon stop.
+TEST(PeerLink, TheSameProcessIsBelievedToHaveTheLinkOnce) {
+  PeerLink link = in_state(State::kUp, 7);
+  for (uint64_t now : {1'000'000'000U, 2'000'000'000U}) {
+    auto d = link.on_request(Order::less, 7, now);
+    EXPECT_FALSE(d.accept || d.claim);
+    EXPECT_EQ(d.next, Next::kNothing);
+    d = link.on_request(Order::less, 7, now);
+    EXPECT_TRUE(d.claim);
+    EXPECT_FALSE(d.accept);
+    EXPECT_EQ(d.next, Next::kProbe);
+    link.on_probe_ended();
+  }
+  EXPECT_EQ(link.ask(3'000'000'000, 0), Next::kProbe);
+  EXPECT_EQ(link.on_accepted(3'000'000'000, 7), Next::kReplace);
+  EXPECT_FALSE(link.on_request(Order::less, 7, 3'000'000'000).claim) << "a new link";
 }
 
 // Each claim costs its sender little, and the peer that is asked for it more.

@@ -157,6 +157,7 @@ class PeerLink {
   State state_ = State::kIdle;
   bool crossed_ = false;   // kAsking, kDoubt: the probe began as an attempt
   bool accepted_ = false;  // kDoubt: the probe is accepted
+  bool again_ = false;     // the process at the other end of the link has asked for one, once
   uint8_t pauses_ = 0, hang_ups_ = 0;
   uint8_t asked_ = 0;  // probes on account of claims
   uint64_t process_ = 0, next_process_ = 0;
