@@ -33,20 +33,43 @@ PlaceOwners::Claim PlaceOwners::judge(const Address &from, unsigned place, uint6
   if (context == Av::kNone || !first) return Claim::kFalse;
   const uint32_t entry = Av::entry_of(context);
   const Claim claim = owners_[entry].judge(place, now, peers_.is_connected(entry));
-  if (claim == Claim::kAsk) peers_.ask_for_places(entry, *first);
+  // A question whose connection has ended without an answer is repeated.
+  if (claim == Claim::kAsk || claim == Claim::kWait) peers_.ask_for_places(entry, *first);
   return claim;
+}
+
+bool PlaceOwners::is_first(uint32_t entry, const Address &first) const {
+  if (first.port() == UINT16_MAX) return false;  // it has no contexts
+  const Result<Address> second = first.with_port(uint16_t(first.port() + 1));
+  const uint32_t context = second ? peers_.index_of_context(*second, 1) : Av::kNone;
+  return context != Av::kNone && Av::entry_of(context) == entry;
 }
 
 void PlaceOwners::told(uint32_t entry, const Address &first, unsigned last, uint64_t now) {
   const auto owner = owners_.find(entry);
-  if (owner == owners_.end()) return;
+  if (owner == owners_.end() || !is_first(entry, first)) return;
   owner->second.told(last, now);
-  for (unsigned place = 1; place <= last && place < Av::kContexts; ++place) {
+  for (unsigned place = 1; place < Av::kContexts; ++place) {
     const Result<Address> address = first.with_port(uint16_t(first.port() + place));
     if (!address || address->port() < place) return;
     const uint32_t context = peers_.index_of_context(*address, place);
-    if (context != Av::kNone) peers_.name_context(*address, place, context);
+    if (context == Av::kNone) continue;
+    if (place <= last)
+      peers_.name_context(*address, place, context);
+    else
+      peers_.drop_context(*address, place);
   }
+}
+
+void PlaceOwners::begun(uint32_t entry, const Address &first, uint64_t now) {
+  const auto owner = owners_.find(entry);
+  if (owner == owners_.end() || !is_first(entry, first)) return;
+  owner->second.forget();
+  if (owner->second.judge(1, now, false) == Claim::kAsk) peers_.ask_for_places(entry, first);
+}
+
+void PlaceOwners::ended(uint32_t entry) {
+  if (const auto owner = owners_.find(entry); owner != owners_.end()) owner->second.forget();
 }
 
 bool PlaceOwners::waits(uint32_t entry, uint64_t now) const {

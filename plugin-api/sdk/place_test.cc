@@ -75,9 +75,13 @@ struct Endpoint final : PlaceOwners::Peers {
     EXPECT_EQ(index, context(place));
     named.push_back(place);
   }
+  void drop_context(const Address &address, unsigned place) override {
+    EXPECT_EQ(address.port(), 9000 + place);
+    dropped.push_back(place);
+  }
   bool connected = false;
   int asked = 0;
-  std::vector<unsigned> named;
+  std::vector<unsigned> named, dropped;
 };
 
 Address at_port(uint16_t port) {
@@ -104,7 +108,7 @@ TEST(PlaceOwners, OneQuestionAnswersForAllContexts) {
   PlaceOwners owners(endpoint);
   EXPECT_EQ(owners.judge(at_port(9001), 1, kNow), Claim::kAsk);
   EXPECT_EQ(owners.judge(at_port(9003), 3, kNow), Claim::kWait);
-  EXPECT_EQ(endpoint.asked, 1);
+  EXPECT_EQ(endpoint.asked, 2) << "again, if the question's connection has ended";
   EXPECT_TRUE(owners.waits(Endpoint::kEntry, kNow + PlaceOwner::kLastsNs - 1));
   EXPECT_FALSE(owners.waits(Endpoint::kEntry, kNow + PlaceOwner::kLastsNs));
   owners.told(Endpoint::kEntry, at_port(9000), 2, kNow + 1);
@@ -116,6 +120,47 @@ TEST(PlaceOwners, OneQuestionAnswersForAllContexts) {
   EXPECT_EQ(owners.judge(at_port(9002), 2, kNow + 2 * PlaceOwner::kLastsNs), Claim::kTrue);
   owners.forget(Endpoint::kEntry);
   EXPECT_EQ(owners.judge(at_port(9002), 2, kNow + 2), Claim::kAsk);
+}
+
+// Those of an earlier process that had the port: their connections end.
+TEST(PlaceOwners, ContextsThatTheEndpointHasNotAreDropped) {
+  Endpoint endpoint;
+  PlaceOwners owners(endpoint);
+  EXPECT_EQ(owners.judge(at_port(9005), 5, kNow), Claim::kAsk);
+  owners.told(Endpoint::kEntry, at_port(9000), 31, kNow);
+  EXPECT_EQ(endpoint.named.size(), 31u);
+  EXPECT_TRUE(endpoint.dropped.empty());
+  owners.told(Endpoint::kEntry, at_port(9000), 29, kNow + 1);
+  EXPECT_EQ(endpoint.dropped, (std::vector<unsigned>{30, 31}));
+}
+
+TEST(PlaceOwners, AContextSaysNothingOfTheOthers) {
+  Endpoint endpoint;
+  PlaceOwners owners(endpoint);
+  EXPECT_EQ(owners.judge(at_port(9005), 5, kNow), Claim::kAsk);
+  owners.told(Endpoint::kEntry, at_port(9001), 31, kNow);
+  EXPECT_TRUE(endpoint.named.empty());
+  EXPECT_EQ(owners.judge(at_port(9005), 5, kNow), Claim::kWait);
+}
+
+// Its process may be another one than that which has answered, or would have.
+TEST(PlaceOwners, AnEndpointThatConnectsItselfIsAsked) {
+  for (const bool answered : {true, false}) {
+    Endpoint endpoint;
+    PlaceOwners owners(endpoint);
+    owners.begun(Endpoint::kEntry, at_port(9000), kNow);
+    EXPECT_EQ(endpoint.asked, 0) << "nobody has said that it is a context";
+    EXPECT_EQ(owners.judge(at_port(9005), 5, kNow), Claim::kAsk);
+    if (answered) owners.told(Endpoint::kEntry, at_port(9000), 31, kNow);
+    endpoint.connected = true;
+    owners.begun(Endpoint::kEntry, at_port(9000), kNow + 1);
+    EXPECT_EQ(endpoint.asked, 2);
+    EXPECT_EQ(owners.judge(at_port(9005), 5, kNow + 2), Claim::kWait);
+    owners.told(Endpoint::kEntry, at_port(9000), 1, kNow + 3);
+    EXPECT_EQ(owners.judge(at_port(9005), 5, kNow + 4), Claim::kFalse);
+    owners.ended(Endpoint::kEntry);
+    EXPECT_EQ(owners.judge(at_port(9005), 5, kNow + 5), Claim::kAsk);
+  }
 }
 
 TEST(PlaceOwners, APortBeyondTheLastIsNoContext) {

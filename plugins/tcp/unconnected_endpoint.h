@@ -152,7 +152,9 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   // The process that listens at the peer's address has answered a request of ours.
   void on_answer_of(const Peer &peer, uint8_t last_place);
   bool asks_for_places(const Peer &peer) const { return owners_.waits(peer.source, sdk::now_ns()); }
-  void forget_places(const Peer &peer) { owners_.forget(peer.source); }
+  void forget_places(const Peer &peer) {
+    if (peer.place == 0) owners_.ended(peer.source);
+  }
   void drop_region(const sdk::Mr &mr);
 
   // ---- ReceiverSink ----
@@ -210,6 +212,7 @@ class UnconnectedEndpoint final : public sdk::Object<UnconnectedEndpoint, fid_ep
   bool is_connected(uint32_t entry) override;
   void ask_for_places(uint32_t entry, const sdk::Address &first) override;
   void name_context(const sdk::Address &address, unsigned place, uint32_t index) override;
+  void drop_context(const sdk::Address &address, unsigned place) override;
   // Handler, without a descriptor
   void on_event(uint32_t) override {}
   void on_flush() override;

@@ -238,6 +238,12 @@ void UnconnectedEndpoint::name_context(const sdk::Address &address, unsigned pla
   if (known != peers_.end() && known->second->place == place) peer_at(index);
 }
 
+void UnconnectedEndpoint::drop_context(const sdk::Address &address, unsigned place) {
+  const auto known = peers_.find(sdk::SockAddr::of(address));
+  if (known == peers_.end() || known->second->place != place) return;
+  if (PeerStream *stream = known->second->stream) stream->end(FI_ECONNRESET);
+}
+
 void UnconnectedEndpoint::on_answer_of(const Peer &peer, uint8_t last_place) {
   owners_.told(peer.source, peer.address, last_place, sdk::now_ns());
 }
@@ -334,6 +340,8 @@ void UnconnectedEndpoint::accept(int fd, const ConnectReader &request, const Rdm
   }
   counters().connections_accepted.add();
   peer.open_stream(fd, terms_of(request.header().order, answer.version, answer.features), second);
+  if (!second && peer.stream != nullptr && peer.place == 0 && peer.is_named())
+    owners_.begun(peer.source, peer.address, sdk::now_ns());
 }
 
 }  // namespace weft::tcp

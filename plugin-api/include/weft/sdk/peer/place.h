@@ -13,8 +13,8 @@
 //          return Answer::kNamed;
 //        case PlaceOwner::Claim::kFalse:
 //          return Answer::kNameless;  // a peer like any other that is not in the address vector
-//        case PlaceOwner::Claim::kAsk:  // Peers::ask_for_places() was called
-//        case PlaceOwner::Claim::kWait:
+//        case PlaceOwner::Claim::kAsk:
+//        case PlaceOwner::Claim::kWait:  // Peers::ask_for_places() was called
 //          break;
 //      }
 //      return Answer::kLater;  // the peer asks again
@@ -57,6 +57,8 @@ class PlaceOwner {
   }
   // The owner has answered: its contexts have the places up to `last`.
   void told(unsigned last, uint64_t now);
+  // The answer may be another process's: it does not count any more.
+  void forget() { *this = {}; }
 
  private:
   bool knows_ = false;
@@ -76,9 +78,12 @@ class PlaceOwners {
     virtual uint32_t index_of_context(const Address &address, unsigned place) = 0;
     virtual bool is_connected(uint32_t entry) = 0;
     // Connects to the endpoint `entry`, whose first context is at `first`: from its answer told().
+    // Nothing while a connection waits for an answer.
     virtual void ask_for_places(uint32_t entry, const Address &first) = 0;
     // A peer at `address` that says that it has this place is the context `index`.
     virtual void name_context(const Address &address, unsigned place, uint32_t index) = 0;
+    // It is not, though an earlier process may have said so: its connection ends.
+    virtual void drop_context(const Address &, unsigned /*place*/) {}
 
    protected:
     ~Peers() = default;
@@ -88,15 +93,24 @@ class PlaceOwners {
 
   // A peer at `from` says that it has this place. 0 is none, and kFalse.
   Claim judge(const Address &from, unsigned place, uint64_t now);
-  // The endpoint `entry` at `first` has answered: its contexts have the places up to `last`. Names
-  // those that wait for it.
+  // The process at `first` has answered: the contexts of `entry` have the places up to `last`. Names
+  // those that wait for it, and drops those beyond. Nothing, where `first` is not the endpoint's own
+  // address: a context says nothing of the others.
   void told(uint32_t entry, const Address &first, unsigned last, uint64_t now);
+  // A request of the process at `first` has become the connection with `entry`. It is asked, if anybody
+  // has said that it is a context: another process may have answered before, and a question that had no
+  // answer yet may have ended with our own request.
+  void begun(uint32_t entry, const Address &first, uint64_t now);
+  // The connection with the endpoint has ended.
+  void ended(uint32_t entry);
   // A question has no answer yet, and should be repeated if its connection failed.
   bool waits(uint32_t entry, uint64_t now) const;
-  // The connection with the endpoint has ended, or its entry is gone.
+  // The entry is gone.
   void forget(uint32_t entry) { owners_.erase(entry); }
 
  private:
+  bool is_first(uint32_t entry, const Address &first) const;
+
   Peers &peers_;
   std::unordered_map<uint32_t, PlaceOwner> owners_;  // by entry, of those that were asked
 };
