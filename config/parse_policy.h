@@ -6,7 +6,7 @@
 //     const std::optional<weft::PolicyContent> policy =
 //         parse_policy("/etc/weft/10-site.yaml", "version: 1\nuse: [rdm]\n", diag);
 //     if (policy && policy->use && !diag.has_errors()) {
-//       const std::string &place = policy->use->origin.where;  // "/etc/weft/10-site.yaml:2:7"
+//       const Rule &place = policy->use->origin.where;  // /etc/weft/10-site.yaml, 2, 7
 //     }
 //
 // One file only: merging files, environment and API is the core's task, and so is the check that

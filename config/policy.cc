@@ -95,8 +95,7 @@ class PolicyReader {
   using Given = std::vector<const PolicyKey *>;
 
   Origin origin(const Node &node) const {
-    return {path_ + ":" + std::to_string(node.where.line) + ":" +
-            std::to_string(node.where.column)};
+    return {Rule::file(path_, node.where.line, node.where.column)};
   }
 
   // Reads the keys that the table has beneath `parent` into `target`. Returns those that the file

@@ -4,14 +4,14 @@
 // (core/select/policy.h), and `weft config show` prints that.
 //
 // Example:
-//     // "udp: /etc/weft/10-site.yaml:3:13" for each unit that a file disables.
+//     // "udp in line 3" for each unit that a file disables.
 //     inline std::vector<std::string> disabled(const weft_config_reader &reader, const char *path,
 //                                              const std::string &text) {
 //       std::vector<std::string> out;
 //       weft_policy *read = nullptr;
 //       if (reader.read_policy(path, text.data(), text.size(), nullptr, nullptr, &read) == 0)
 //         for (const Sourced<std::string> &name : read->disable)
-//           out.push_back(name.value + ": " + name.origin.where);
+//           out.push_back(name.value + " in line " + std::to_string(name.origin.where.line));
 //       reader.free_policy(read);
 //       return out;
 //     }
@@ -29,12 +29,13 @@
 #include <string>
 #include <vector>
 
+#include "core/base/rule.h"
 #include "core/stack/params.h"
 
 namespace weft {
 
 struct Origin {
-  std::string where;  // "/etc/weft/10-site.yaml:3:5", "environment FI_PROVIDER", "built-in"
+  Rule where = {};  // a line of a file, a variable, built in
   bool final = false;
 };
 
@@ -49,7 +50,7 @@ struct StackElement {
   std::string name;
   bool skip_if_unavailable = false;  // on_unavailable: skip (default: fail)
   std::vector<Setting> params;
-  std::string where;
+  Rule where = {};
   // Of a layer that is the last element: what it stands over, each from the layer down.
   std::vector<std::vector<StackElement>> branches = {};
 };

@@ -35,7 +35,7 @@ size_t touch(const std::vector<Sourced<std::string>> &names) {
   size_t sum = 0;
   for (const auto &[name, origin] : names) {
     require(!name.empty());
-    sum += name.size() + origin.where.size();
+    sum += name.size() + origin.where.name.size();
   }
   return sum;
 }
@@ -54,7 +54,7 @@ size_t touch(const std::vector<StackElement> &elements, bool right) {
     }
     sum += element.name.size();
     for (const Setting &setting : element.params)
-      sum += setting.key.size() + setting.value.size() + setting.where.size();
+      sum += setting.key.size() + setting.value.size() + setting.where.name.size();
     for (const std::vector<StackElement> &branch : element.branches) sum += touch(branch, right);
   }
   return sum;
@@ -77,7 +77,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (policy->use) sum += touch(policy->use->value);
   for (const auto &[unit, key, value] : policy->params) {
     require(!unit.empty() && !key.empty());
-    sum += unit.size() + key.size() + value.value.size() + value.origin.where.size();
+    sum += unit.size() + key.size() + value.value.size() + value.origin.where.name.size();
   }
   for (const RankRule &rule : policy->ranks) {
     require(rc != 0 || rule.rank || rule.enable);

@@ -6,9 +6,9 @@
 // A new key is a member of PolicyContent, RankRule or StackElement (policy.h) and one entry here.
 //
 // Example:
-//     // "/etc/weft/10-site.yaml:3:5" for each value that has one place.
-//     inline std::vector<std::string> places(const PolicyContent &policy) {
-//       std::vector<std::string> out;
+//     // Where each value stands that has one place.
+//     inline std::vector<Rule> places(const PolicyContent &policy) {
+//       std::vector<Rule> out;
 //       for_each_key<PolicyContent>([&](const PolicyKey &, auto member) {
 //         const auto &value = policy.*member;
 //         if constexpr (requires { value->origin; })

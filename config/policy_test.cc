@@ -7,15 +7,14 @@ namespace {
 
 using ::testing::ElementsAre;
 
-std::string at(int line, int column) {
-  return std::string(kPath) + ":" + std::to_string(line) + ":" + std::to_string(column);
+Rule at(uint32_t line, uint32_t column) {
+  return Rule::file(kPath, line, column);
 }
 
-// "3:13" of "/etc/weft/10-site.yaml:3:13".
+// Line and column in the file: "3:13".
 std::string place(const Origin &origin) {
-  const std::string file = std::string(kPath) + ":";
-  EXPECT_EQ(origin.where.rfind(file, 0), 0u) << origin.where;
-  return origin.where.substr(std::min(file.size(), origin.where.size()));
+  EXPECT_EQ(origin.where, at(origin.where.line, origin.where.column));
+  return std::to_string(origin.where.line) + ":" + std::to_string(origin.where.column);
 }
 
 std::vector<std::string> texts(const std::vector<Sourced<std::string>> &names) {

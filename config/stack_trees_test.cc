@@ -51,7 +51,7 @@ TEST(StackTrees, AreReadInFlowAndInBlocks) {
   EXPECT_EQ(link.params.at(0).value, "first");
   const StackElement &shm = link.branches[0][0];
   EXPECT_EQ(shm.params.at(0).value, "1M");
-  EXPECT_THAT(shm.where, HasSubstr(":5:13"));
+  EXPECT_EQ(shm.where, Rule::file(shm.where.name, 5, 13));
   EXPECT_TRUE(link.branches[1][1].skip_if_unavailable);
   EXPECT_TRUE(link.branches[1][2].skip_if_unavailable) << "the branch can be left out";
 }

@@ -260,7 +260,7 @@ TEST(Boundary, MissingArguments) {
   EXPECT_EQ(reader().read_policy(nullptr, "{version: 1, use: [a]}", 22, nullptr, nullptr, &policy),
             0);
   ASSERT_NE(policy, nullptr);
-  EXPECT_EQ(policy->use->value[0].origin.where, ":1:20");
+  EXPECT_EQ(policy->use->value[0].origin.where, Rule::file("", 1, 20));
   reader().free_policy(policy);
   reader().free_policy(nullptr);
   reader().free_manifest(nullptr);
@@ -275,7 +275,7 @@ TEST(Boundary, TextAndPathMayGoAfterReading) {
       0);
   path.reset();
   text.reset();
-  EXPECT_EQ(policy->params[0].value.origin.where, "/tmp/gone.yaml:2:16");
+  EXPECT_EQ(policy->params[0].value.origin.where, Rule::file("/tmp/gone.yaml", 2, 16));
   EXPECT_EQ(policy->params[0].unit, "tcp");
   EXPECT_EQ(policy->params[0].value.value, "lo");
   reader().free_policy(policy);

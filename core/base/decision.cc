@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "core/base/decision.h"
 
-#include <algorithm>
 #include <array>
 
 namespace weft {
@@ -15,6 +14,27 @@ std::string_view stage_name(Stage stage) {
   return index < kNames.size() ? kNames[index] : "unknown";
 }
 
+uint32_t distance_of(Stage stage) {
+  switch (stage) {
+    case Stage::kRank:  // it fits; a rule switches it off
+      return 1;
+    case Stage::kHints:
+      return 16;
+    case Stage::kGetinfo:  // its own words, often about an address
+      return 4;
+    default:  // it was not even asked: the earlier, the further
+      return 200 - static_cast<uint32_t>(stage);
+  }
+}
+
+uint32_t distance_of(const Decision &decision) {
+  if (decision.distance) return *decision.distance;
+  if (decision.refusals.empty()) return distance_of(decision.stage);
+  uint32_t sum = 0;
+  for (const Refusal &one : decision.refusals) sum += one.distance;
+  return sum;
+}
+
 const Decision *DecisionRecord::last(std::string_view candidate) const {
   const Decision *furthest = nullptr;
   for (const Decision &decision : decisions_) {
@@ -23,31 +43,6 @@ const Decision *DecisionRecord::last(std::string_view candidate) const {
     if (furthest == nullptr || decision.stage >= furthest->stage) furthest = &decision;
   }
   return furthest;
-}
-
-std::string DecisionRecord::to_text() const {
-  size_t candidate_width = 0, stage_width = 0;
-  for (const Decision &decision : decisions_) {
-    candidate_width = std::max(candidate_width, decision.candidate.size());
-    stage_width = std::max(stage_width, stage_name(decision.stage).size());
-  }
-  const auto padded = [](std::string_view text, size_t width) {
-    std::string cell(text);
-    cell.resize(std::max(width, cell.size()), ' ');
-    return cell + "  ";
-  };
-  std::string text;
-  for (const Decision &decision : decisions_) {
-    text += padded(decision.candidate, candidate_width);
-    text += padded(stage_name(decision.stage), stage_width);
-    text += decision.accepted ? "yes  " : "no   ";
-    text += decision.reason;
-    if (!decision.rule.empty()) text += " (" + decision.rule + ")";
-    if (!decision.remedy.empty()) text += ": " + decision.remedy;
-    while (text.back() == ' ') text.pop_back();
-    text += '\n';
-  }
-  return text;
 }
 
 }  // namespace weft

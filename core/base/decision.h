@@ -5,18 +5,27 @@
 //    weft::DecisionRecord record;
 //    record.add({.candidate = "verbs",
 //                .stage = weft::Stage::kDevice,
-//                .accepted = false,
 //                .reason = "no device matches path:/dev/infiniband/uverbs*",
-//                .remedy = "load the kernel driver, or disable verbs in the site file"});
-//    for (const weft::Decision &d : record.decisions()) std::string reason = d.reason;
+//                .remedy = "load the kernel driver, or disable verbs in the site file",
+//                .rule = weft::Rule::plugin("/usr/lib/weft/verbs.so")});
+//    for (const weft::Decision &one : record.decisions())
+//      if (one.cause == weft::Cause::kNotChosen) break;  // by data, never by its words
 //
-// One record per fi_getinfo call; `weft why` prints it. Not a log: nothing is printed here.
+// One record per fi_getinfo call; `weft why` prints it. Whoever decides by a decision reads its
+// stage, cause, rule, refusals and distance; the words are for people, and core/base/render.h alone
+// makes texts of them. Not a log: nothing is printed here.
 #ifndef WEFT_CORE_BASE_DECISION_H
 #define WEFT_CORE_BASE_DECISION_H
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "core/base/refusal.h"
+#include "core/base/rule.h"
 
 namespace weft {
 
@@ -39,17 +48,52 @@ enum class Stage {
 
 std::string_view stage_name(Stage stage);  // "manifest", "policy", ...
 
+enum class Cause : uint8_t {
+  kWords,        // the loader's, which has none of the causes below
+  kBadName,      // no unit or stack has this name, or one of another kind
+  kMalformed,    // FI_PROVIDER, FI_HOOK or the call itself cannot be understood
+  kNotChosen,    // FI_PROVIDER does not name it, or excludes it
+  kSwitchedOff,  // by `disable`, by `enable` or by a rule of providers.rank
+  kBadOrder,     // its elements do not go together
+  kOutranked,    // another stack with its name comes before it
+  kNotNamed,     // it is only for those who ask for its name
+  kElement,      // an element cannot be used, and a decision on that element says why
+  kHints,        // `refusals`
+  kUnit,         // a unit says so, in its own words over the plugin ABI
+  kLost,         // the same, of a provider that the configuration asks for: it has nothing left
+  kNothing,      // it offered nothing
+  kSelected,
+};
+
+// What to do about it.
+struct Remedy {
+  Remedy() = default;
+  Remedy(std::string given) : words(std::move(given)) {}  // NOLINT(google-explicit-constructor)
+  Remedy(const char *given) : words(given) {}             // NOLINT(google-explicit-constructor)
+
+  bool empty() const { return words.empty() && meant.empty() && !known; }
+
+  std::string words;
+  std::string meant;  // the name that is nearest to a wrong one; empty: none is near
+  std::optional<std::vector<std::string>> known;  // all names that would be right
+};
+
 struct Decision {
   std::string candidate;  // unit ("verbs") or stack ("tcp;ofi_rxm")
   Stage stage = Stage::kManifest;
   bool accepted = false;
-  std::string reason;  // plain words, with the names and numbers that decided
-  std::string remedy;  // what to do about it; empty where nothing is wrong
-  // What decided: "file:line:column", "environment FI_PROVIDER", path of a plugin; empty: built in.
-  std::string rule;
-  // The configuration asks for this provider, and leaves it no interface or device of this host.
-  bool lost = false;
+  Cause cause = Cause::kWords;
+  std::string reason = {};                // plain words; empty where `refusals` say it
+  std::vector<Refusal> refusals = {};     // every hint that does not fit
+  Remedy remedy = {};                     // empty where nothing is wrong
+  Rule rule = {};                         // what decided
+  std::optional<uint32_t> distance = {};  // from an answer; none: that of the refusals or the stage
 };
+
+// How far a candidate was from an answer, for the order of those that gave none: 0 is nearest.
+uint32_t distance_of(const Decision &decision);
+// Of candidates that were rejected at this stage, where nothing more is known.
+uint32_t distance_of(Stage stage);
 
 class DecisionRecord {
  public:
@@ -57,11 +101,22 @@ class DecisionRecord {
   const std::vector<Decision> &decisions() const { return decisions_; }
   // The furthest stage that `candidate` reached; null if it was never considered.
   const Decision *last(std::string_view candidate) const;
-  std::string to_json() const;  // array of objects with the members above (json.cc)
+
+  // render.cc
+  std::string to_json() const;  // {"candidate", "stage", "accepted", "reason", "remedy", "rule"}
   std::string to_text() const;  // a table for people
 
  private:
   std::vector<Decision> decisions_;
+};
+
+// A mistake in the configuration, or (`note`) something that is only good to know.
+struct Diagnostic {
+  bool error = false;
+  Rule where = {};
+  std::string text = {};
+  bool note = false;
+  bool tells_line = false;  // the text has line and column already, as those of the YAML reader
 };
 
 }  // namespace weft

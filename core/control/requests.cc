@@ -92,7 +92,7 @@ Result<std::vector<Setting>> settings_of(const json &request) {
   for (const auto &[key, value] : params->items()) {
     if (!value.is_string())
       return fail(FI_EINVAL, "\"params\": the value of \"%s\" must be a text", key.c_str());
-    settings.push_back({key, value.get<std::string>(), "control socket"});
+    settings.push_back({key, value.get<std::string>(), Rule::call("control socket")});
   }
   return settings;
 }

@@ -68,7 +68,7 @@ class Finder {
                          .reason = "it describes " + record.library + ", which " +
                                    (first.empty() ? "was found" : first + " does") + " already",
                          .remedy = "remove one of the two manifests",
-                         .rule = record.manifest});
+                         .rule = Rule::plugin(record.manifest)});
   }
 
   void add_file(PluginRecord record) {
@@ -118,7 +118,7 @@ class Finder {
                            .reason = "not opened: it has no manifest and was never probed, and "
                                      "what was chosen is there without it",
                            .remedy = "`weft plugin check " + library + "` probes it",
-                           .rule = library});
+                           .rule = Rule::plugin(library)});
       return;
     }
     if (Checked<void> verdict = verdicts_.settle(plugin.record); !verdict)
@@ -160,7 +160,7 @@ class Finder {
              .reason = "its unit '" + unit.name + "' has a name that is taken by unit '" +
                        other->name + "' of " + other->library,
              .remedy = "remove one of the two files; the other one stays in use until then",
-             .rule = plugin.record.library});
+             .rule = Rule::plugin(plugin.record.library)});
         continue;
       }
       units.push_back(unit);

@@ -124,7 +124,7 @@ TEST_F(FindUnitsTest, ReportsADamagedIndexAndReadsManifests) {
   const Decision *trouble = loader.discovery().last("plugins.idx");
   ASSERT_NE(trouble, nullptr);
   EXPECT_THAT(trouble->reason, HasSubstr("line 1"));
-  EXPECT_THAT(trouble->remedy, HasSubstr("weft plugin refresh"));
+  EXPECT_THAT(trouble->remedy.words, HasSubstr("weft plugin refresh"));
 }
 
 TEST_F(FindUnitsTest, ReportsTheLineOfABadManifest) {

@@ -237,7 +237,7 @@ const LoadedUnit *Loader::load(std::string_view name, DecisionRecord &why) {
              .accepted = false,
              .reason = "a plugin that is being loaded asks for another one",
              .remedy = kAskVendor,
-             .rule = info->library});
+             .rule = Rule::plugin(info->library)});
     return nullptr;
   }
   Impl::Unit &unit = impl_->states[static_cast<size_t>(info - impl_->found.units.data())];
@@ -254,7 +254,7 @@ const LoadedUnit *Loader::load(std::string_view name, DecisionRecord &why) {
                        .reason = "loaded from " + info->library + " (" + info->plugin + " " +
                                  info->plugin_version + " of " + info->vendor + ")",
                        .remedy = {},
-                       .rule = info->library};
+                       .rule = Rule::plugin(info->library)};
     } else {
       unit.decision = to_decision(info->name, loaded.error(), info->library);
     }

@@ -53,7 +53,7 @@ TEST_F(LoaderTest, RefusesALibraryThatDoesNotMatchItsManifest) {
   EXPECT_EQ(why.decisions()[0].stage, Stage::kNegotiate);
   EXPECT_THAT(why.decisions()[0].reason,
               HasSubstr("'eager_size' as parameter 0, the library has 'eager_limit'"));
-  EXPECT_THAT(why.decisions()[0].remedy, HasSubstr("weft-probe --manifest"));
+  EXPECT_THAT(why.decisions()[0].remedy.words, HasSubstr("weft-probe --manifest"));
   // A unit of the same file that did not change is fine.
   EXPECT_NE(loader.load("toylayer", why), nullptr) << why.to_text();
 }
@@ -86,7 +86,7 @@ TEST_F(LoaderTest, ReportsAnUnknownName) {
   EXPECT_EQ(loader.load("tpc", why), nullptr);
   ASSERT_EQ(why.decisions().size(), 1u);
   EXPECT_EQ(why.decisions()[0].stage, Stage::kManifest);
-  EXPECT_THAT(why.decisions()[0].remedy, HasSubstr("weft plugin list"));
+  EXPECT_THAT(why.decisions()[0].remedy.words, HasSubstr("weft plugin list"));
 }
 
 TEST_F(LoaderTest, ReportsAManifestWithoutItsLibrary) {

@@ -39,13 +39,12 @@ tl::unexpected<Rejection> with_remedy(tl::unexpected<Rejection> rejection, const
   return rejection;
 }
 
-Decision to_decision(std::string candidate, const Rejection &rejection, std::string rule) {
+Decision to_decision(std::string candidate, const Rejection &rejection, const std::string &path) {
   return {.candidate = std::move(candidate),
           .stage = rejection.stage,
-          .accepted = false,
           .reason = rejection.cause,
           .remedy = rejection.remedy,
-          .rule = std::move(rule)};
+          .rule = Rule::plugin(path)};
 }
 
 }  // namespace weft

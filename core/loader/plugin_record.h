@@ -45,8 +45,8 @@ tl::unexpected<Rejection> vreject(Stage stage, const char *cause, va_list args);
 __attribute__((format(printf, 2, 3))) tl::unexpected<Rejection> with_remedy(
     tl::unexpected<Rejection> rejection, const char *remedy, ...);
 
-// A rejection as a step of the decision record.
-Decision to_decision(std::string candidate, const Rejection &rejection, std::string rule);
+// A rejection as a step of the decision record; `path` is that of the library, manifest or folder.
+Decision to_decision(std::string candidate, const Rejection &rejection, const std::string &path);
 
 // Remedies that several stages give.
 inline constexpr const char *kFaultyPlugin =

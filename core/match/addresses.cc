@@ -96,22 +96,21 @@ void check_addresses(Check &check, uint64_t flags, const fi_info &hints, const f
   // With FI_SOURCE, node and service say what src_addr would.
   const bool source_counts = (flags & FI_SOURCE) == 0 && hints.src_addr != nullptr;
   if (source_counts && hints.src_addrlen == 0)
-    check.reject("hints.src_addrlen is 0 although hints.src_addr is set");
+    check.says("src_addrlen", " is 0 although hints.src_addr is set");
   if (hints.dest_addr != nullptr && hints.dest_addrlen == 0)
-    check.reject("hints.dest_addrlen is 0 although hints.dest_addr is set");
+    check.says("dest_addrlen", " is 0 although hints.dest_addr is set");
   const bool text_addresses = hints.addr_format == FI_ADDR_STR || offer.addr_format == FI_ADDR_STR;
   if (!source_counts || text_addresses) return;
   const AddressAndPort wanted = address_and_port(hints.src_addr, hints.src_addrlen);
   const AddressAndPort offered = address_and_port(offer.src_addr, offer.src_addrlen);
   if (wanted.family == AF_UNSPEC || offered.family == AF_UNSPEC) return;
   if (wanted.family != offered.family) {
-    check.reject("hints.src_addr: " + address_text(wanted) +
-                 " wanted, an address of this family is not offered (" + address_text(offered) +
-                 ")");
+    check.says("src_addr", ": " + address_text(wanted) +
+                               " wanted, an address of this family is not offered (" +
+                               address_text(offered) + ")");
   } else if (!is_wildcard(wanted) && !is_wildcard(offered) &&
              std::memcmp(wanted.address, offered.address, sizeof wanted.address) != 0) {
-    check.reject("hints.src_addr: " + address_text(wanted) + " wanted, " + address_text(offered) +
-                 " offered");
+    check.differs("src_addr", address_text(wanted), address_text(offered));
   }
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The attributes one by one, and how far a refusal is from what is offered.
+// Compares the attributes one by one.
 #include <algorithm>
 #include <bit>
-#include <cinttypes>
 
+#include "core/base/render.h"
 #include "core/match/parts.h"
 
 namespace weft {
@@ -81,12 +81,11 @@ bool tag_format_fits(uint64_t wanted, uint64_t offered) {
   return true;
 }
 
-void check_contexts(Check &check, const char *field, size_t wanted, size_t offered,
+void check_contexts(Check &check, Attribute field, size_t wanted, size_t offered,
                     size_t per_endpoint, size_t sharing) {
   if (wanted == FI_SHARED_CONTEXT) {
     if (sharing == 0 && offered != FI_SHARED_CONTEXT)
-      check.reject(std::string("hints.") + field +
-                   ": FI_SHARED_CONTEXT wanted, shared contexts are not offered");
+      check.says(field, ": FI_SHARED_CONTEXT wanted, shared contexts are not offered");
     return;
   }
   check.at_most(field, wanted, std::max(offered == FI_SHARED_CONTEXT ? 0 : offered, per_endpoint));
@@ -105,18 +104,14 @@ void check_ep(Check &check, uint32_t version, const fi_info &hints, const fi_inf
   check.at_most("ep_attr.max_msg_size", want.max_msg_size, have.max_msg_size);
   // The application says how much room it can put in front of buffers.
   if (want.msg_prefix_size != 0 && have.msg_prefix_size > want.msg_prefix_size)
-    check.reject("hints.ep_attr.msg_prefix_size: " + std::to_string(want.msg_prefix_size) +
-                 " given, " + std::to_string(have.msg_prefix_size) + " needed");
+    check.reject({"ep_attr.msg_prefix_size", Misfit::kNoRoom, std::to_string(want.msg_prefix_size),
+                  std::to_string(have.msg_prefix_size)});
   check.at_most("ep_attr.max_order_raw_size", want.max_order_raw_size, have.max_order_raw_size);
   check.at_most("ep_attr.max_order_war_size", want.max_order_war_size, have.max_order_war_size);
   check.at_most("ep_attr.max_order_waw_size", want.max_order_waw_size, have.max_order_waw_size);
-  if ((offer.caps & FI_TAGGED) != 0 && !tag_format_fits(want.mem_tag_format, have.mem_tag_format)) {
-    char text[96];
-    std::snprintf(text, sizeof text,
-                  "hints.ep_attr.mem_tag_format: 0x%" PRIx64 " wanted, 0x%" PRIx64 " offered",
-                  want.mem_tag_format, have.mem_tag_format);
-    check.reject(text);
-  }
+  if ((offer.caps & FI_TAGGED) != 0 && !tag_format_fits(want.mem_tag_format, have.mem_tag_format))
+    check.differs("ep_attr.mem_tag_format", Check::hex(want.mem_tag_format),
+                  Check::hex(have.mem_tag_format));
   check_contexts(check, "ep_attr.tx_ctx_cnt", want.tx_ctx_cnt, have.tx_ctx_cnt,
                  offer.domain_attr->max_ep_tx_ctx, offer.domain_attr->max_ep_stx_ctx);
   check_contexts(check, "ep_attr.rx_ctx_cnt", want.rx_ctx_cnt, have.rx_ctx_cnt,
@@ -124,24 +119,22 @@ void check_ep(Check &check, uint32_t version, const fi_info &hints, const fi_inf
   if (FI_VERSION_GE(version, kMrBits)) {
     if (want.auth_key_size == FI_AV_AUTH_KEY) {
       if (offer.domain_attr->max_ep_auth_key == 0)
-        check.reject("hints.ep_attr.auth_key_size: FI_AV_AUTH_KEY wanted, not offered");
+        check.absent("ep_attr.auth_key_size", "FI_AV_AUTH_KEY");
     } else {
       check.at_most("ep_attr.auth_key_size", want.auth_key_size, have.auth_key_size);
       if (want.auth_key_size != 0 && want.auth_key == nullptr)
-        check.reject("hints.ep_attr.auth_key is NULL although auth_key_size is set");
+        check.says("ep_attr.auth_key", " is NULL although auth_key_size is set");
     }
   }
 }
 
 // A traffic class only affects scheduling. A provider without classes fits, and returns that it has
 // none. A provider with classes must have the wanted one.
-void check_tclass(Check &check, const char *field, uint32_t wanted, uint32_t offered) {
+void check_tclass(Check &check, Attribute field, uint32_t wanted, uint32_t offered) {
   if (wanted == FI_TC_UNSPEC || offered == FI_TC_UNSPEC || wanted == offered ||
       wanted == FI_TC_BEST_EFFORT)
     return;
-  char text[128];
-  std::snprintf(text, sizeof text, "hints.%s: 0x%x wanted, 0x%x offered", field, wanted, offered);
-  check.reject(text);
+  check.differs(field, Check::hex(wanted), Check::hex(offered));
 }
 
 void check_tx(Check &check, const fi_info &hints, const fi_info &offer, uint64_t mode_ready) {
@@ -200,7 +193,7 @@ void check_domain(Check &check, uint32_t version, const fi_info &hints, const fi
   if (hints.domain_attr == nullptr) return;
   const fi_domain_attr &want = *hints.domain_attr;
   if (want.domain != nullptr && have.domain != nullptr && want.domain != have.domain)
-    check.reject("hints.domain_attr.domain: another open domain is offered");
+    check.says("domain_attr.domain", ": another open domain is offered");
   check.name("domain_attr.name", want.name, have.name);
   if (want.threading != FI_THREAD_UNSPEC &&
       serialisation(have.threading) > serialisation(want.threading))
@@ -214,7 +207,7 @@ void check_domain(Check &check, uint32_t version, const fi_info &hints, const fi
     check.differs("domain_attr.data_progress", want.data_progress, have.data_progress,
                   FI_TYPE_PROGRESS);
   if (want.resource_mgmt == FI_RM_ENABLED && have.resource_mgmt != FI_RM_ENABLED)
-    check.reject("hints.domain_attr.resource_mgmt: FI_RM_ENABLED wanted, not offered");
+    check.absent("domain_attr.resource_mgmt", "FI_RM_ENABLED");
   if (want.av_type != FI_AV_UNSPEC && have.av_type != FI_AV_UNSPEC && want.av_type != have.av_type)
     check.differs("domain_attr.av_type", want.av_type, have.av_type, FI_TYPE_AV_TYPE);
   // mr_key_size is the size that the application has room for: more than needed is fine.
@@ -233,12 +226,12 @@ void check_domain(Check &check, uint32_t version, const fi_info &hints, const fi
   if (FI_VERSION_GE(version, kMrBits)) {
     if (want.auth_key_size == FI_AV_AUTH_KEY) {
       if (have.auth_key_size != FI_AV_AUTH_KEY && have.max_ep_auth_key == 0)
-        check.reject("hints.domain_attr.auth_key_size: FI_AV_AUTH_KEY wanted, not offered");
+        check.absent("domain_attr.auth_key_size", "FI_AV_AUTH_KEY");
     } else {
       check.at_most("domain_attr.auth_key_size", want.auth_key_size,
                     have.auth_key_size == FI_AV_AUTH_KEY ? 0 : have.auth_key_size);
       if (want.auth_key_size != 0 && want.auth_key == nullptr)
-        check.reject("hints.domain_attr.auth_key is NULL although auth_key_size is set");
+        check.says("domain_attr.auth_key", " is NULL although auth_key_size is set");
     }
   }
   check.at_most("domain_attr.max_err_data", want.max_err_data, have.max_err_data);
@@ -251,21 +244,23 @@ void check_domain(Check &check, uint32_t version, const fi_info &hints, const fi
                           have.max_err_cntr_value);
 }
 
+std::string version_text(uint32_t version) {
+  return std::to_string(FI_MAJOR(version)) + "." + std::to_string(FI_MINOR(version));
+}
+
 void check_fabric(Check &check, const fi_info &hints, const fi_info &offer) {
   if (hints.fabric_attr == nullptr) return;
   const fi_fabric_attr &want = *hints.fabric_attr;
   const fi_fabric_attr &have = *offer.fabric_attr;
   if (want.fabric != nullptr && have.fabric != nullptr && want.fabric != have.fabric)
-    check.reject("hints.fabric_attr.fabric: another open fabric is offered");
+    check.says("fabric_attr.fabric", ": another open fabric is offered");
   check.name("fabric_attr.name", want.name, have.name);
   if (want.prov_name != nullptr && have.prov_name != nullptr &&
       !prov_name_admits(want.prov_name, have.prov_name))
     check.name("fabric_attr.prov_name", want.prov_name, have.prov_name);
   if (want.prov_version > have.prov_version)
-    check.reject("hints.fabric_attr.prov_version: " + std::to_string(FI_MAJOR(want.prov_version)) +
-                 "." + std::to_string(FI_MINOR(want.prov_version)) + " wanted, " +
-                 std::to_string(FI_MAJOR(have.prov_version)) + "." +
-                 std::to_string(FI_MINOR(have.prov_version)) + " offered");
+    check.differs("fabric_attr.prov_version", version_text(want.prov_version),
+                  version_text(have.prov_version));
 }
 
 // A device in the hints restricts the answer to that device, by the texts that identify it.
@@ -290,7 +285,7 @@ void check_nic(Check &check, const fi_info &hints, const fi_info &offer) {
         have->attr.pci.domain_id != want.domain_id || have->attr.pci.bus_id != want.bus_id ||
         have->attr.pci.device_id != want.device_id ||
         have->attr.pci.function_id != want.function_id)
-      check.reject("hints.nic.bus_attr: another device is offered");
+      check.says("nic.bus_attr", ": another device is offered");
   }
   if (hints.nic->link_attr != nullptr) {
     const fi_link_attr *have = offer.nic != nullptr ? offer.nic->link_attr : nullptr;
@@ -302,7 +297,7 @@ void check_nic(Check &check, const fi_info &hints, const fi_info &offer) {
     check.at_most("nic.link_attr.mtu", want.mtu, have->mtu);
     check.at_most("nic.link_attr.speed", want.speed, have->speed);
     if (want.state == FI_LINK_UP && have->state != FI_LINK_UP)
-      check.reject("hints.nic.link_attr.state: FI_LINK_UP wanted, not offered");
+      check.absent("nic.link_attr.state", "FI_LINK_UP");
   }
 }
 
@@ -320,8 +315,8 @@ const char *missing_part(const fi_info &offer) {
 Match match_info(uint32_t version, uint64_t flags, const fi_info *hints, const fi_info &offer) {
   Check check;
   if (const char *part = missing_part(offer); part != nullptr) {
-    check.reject(std::string("the provider's offer has no ") + part +
-                 " (a fault of the plugin: report it to its vendor)");
+    check.says({}, std::string("the provider's offer has no ") + part +
+                       " (a fault of the plugin: report it to its vendor)");
   } else if (hints == nullptr) {
     check_mr_mode(check, version, nullptr, offer);
   } else {
@@ -342,55 +337,7 @@ Match match_info(uint32_t version, uint64_t flags, const fi_info *hints, const f
   Match match;
   match.refusals = check.take();
   match.accepted = match.refusals.empty();
-  for (const Refusal &one : match.refusals)
-    match.reason += (match.reason.empty() ? "" : "; ") + one.text;
   return match;
-}
-
-uint32_t distance_of_refusal(std::string_view text) {
-  struct Kind {
-    std::string_view attribute;  // or what it begins with
-    uint32_t distance;
-  };
-  static constexpr Kind kKinds[] = {{"fabric_attr.prov_name", 64},
-                                    {"fabric_attr.name", 8},
-                                    {"fabric_attr", 32},
-                                    {"domain_attr.domain", 32},
-                                    {"domain_attr.name", 8},
-                                    {"nic", 8},
-                                    {"ep_attr.type", 16},
-                                    {"ep_attr.protocol", 16},
-                                    {"addr_format", 8},
-                                    {"src_addr", 8},
-                                    {"dest_addr", 8},
-                                    {"caps", 8},
-                                    {"tx_attr.caps", 8},
-                                    {"rx_attr.caps", 8},
-                                    {"domain_attr.caps", 8},
-                                    {"mode", 4},
-                                    {"tx_attr.mode", 4},
-                                    {"rx_attr.mode", 4},
-                                    {"domain_attr.mr_mode", 4},
-                                    {"domain_attr.mode", 4},
-                                    {"domain_attr.threading", 2},
-                                    {"domain_attr.control_progress", 2},
-                                    {"domain_attr.data_progress", 2},
-                                    {"domain_attr.av_type", 2},
-                                    {"tx_attr.msg_order", 2},
-                                    {"tx_attr.comp_order", 2},
-                                    {"rx_attr.msg_order", 2},
-                                    {"rx_attr.comp_order", 2},
-                                    {"tx_attr.op_flags", 2},
-                                    {"rx_attr.op_flags", 2},
-                                    {"ep_attr.mem_tag_format", 2}};
-  constexpr std::string_view kPrefix = "hints.";
-  const size_t at = text.find(kPrefix);
-  if (at == std::string_view::npos) return 0;
-  text.remove_prefix(at + kPrefix.size());
-  for (const Kind &kind : kKinds) {
-    if (text.starts_with(kind.attribute)) return kind.distance;
-  }
-  return 1;  // a limit
 }
 
 uint32_t Match::distance() const {
@@ -399,10 +346,8 @@ uint32_t Match::distance() const {
   return sum;
 }
 
-const Refusal &Match::hardest() const {
-  return *std::max_element(
-      refusals.begin(), refusals.end(),
-      [](const Refusal &a, const Refusal &b) { return a.distance < b.distance; });
+std::string Match::reason(std::string_view whose) const {
+  return text_of(refusals, whose);
 }
 
 }  // namespace weft

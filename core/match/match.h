@@ -7,7 +7,7 @@
 //    bool answer(uint32_t version, uint64_t flags, const fi_info *hints, fi_info &offer,
 //                std::string &reason) {
 //      const Match match = match_info(version, flags, hints, offer);
-//      reason = match.reason;  // "hints.tx_attr.size 4096 is above 1024"
+//      reason = match.reason();  // "hints.tx_attr.size 4096 is above 1024"
 //      return match.accepted && narrow_info(version, flags, hints, offer);  // now as returned
 //    }
 //
@@ -32,26 +32,17 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/refusal.h"
+
 namespace weft {
-
-// One hint that does not fit. `distance` says how far it is from what is offered: 1 for a limit
-// that is too low, more for what is harder to change in an application, most for another provider.
-struct Refusal {
-  std::string text;  // "hints.tx_attr.size 4096 is above 1024"
-  uint32_t distance = 0;
-};
-
-// The distance by the attribute that a text names first: "hints.tx_attr.size ..." and "tcp:
-// hints.tx_attr.size ...", as layers quote what is beneath them; 0: it names none.
-uint32_t distance_of_refusal(std::string_view text);
 
 struct Match {
   bool accepted = false;
-  std::string reason;  // every hint that does not fit, in words, joined by "; "; empty if accepted
-  std::vector<Refusal> refusals;  // the same, one by one
+  std::vector<Refusal> refusals;  // every hint that does not fit
 
-  uint32_t distance() const;       // of all of them together
-  const Refusal &hardest() const;  // the one that matters most; there must be one
+  uint32_t distance() const;  // of all of them together
+  // The refusals in words, joined by "; ". `whose` stands before each attribute.
+  std::string reason(std::string_view whose = "hints.") const;
 };
 
 // `version` is the API version of the application, `flags` are those of fi_getinfo(), `hints` may

@@ -79,15 +79,15 @@ void check_mr_mode(Check &check, uint32_t version, const fi_info *hints, const f
   const auto text = [](int bits) { return Check::text(bits, FI_TYPE_MR_MODE); };
   const MrWish wish = mr_wish(version, hints);
   if (wish.invalid) {
-    check.reject("hints.domain_attr.mr_mode: " + text(hints->domain_attr->mr_mode) +
-                 (old_api ? " is unknown to API versions before 1.5"
-                          : ": FI_MR_BASIC and FI_MR_SCALABLE stand alone"));
+    check.says("domain_attr.mr_mode",
+               ": " + text(hints->domain_attr->mr_mode) +
+                   (old_api ? " is unknown to API versions before 1.5"
+                            : ": FI_MR_BASIC and FI_MR_SCALABLE stand alone"));
     return;
   }
   if (!old_api && !wish.basic && !wish.scalable) {
     if (!wish.any && (required & ~wish.bits) != 0)
-      check.reject("hints.domain_attr.mr_mode lacks " + text(required & ~wish.bits) +
-                   ", which is required here");
+      check.lacks("domain_attr.mr_mode", text(required & ~wish.bits));
     return;
   }
   const bool basic_will_do = wish.basic || wish.any;
@@ -101,8 +101,11 @@ void check_mr_mode(Check &check, uint32_t version, const fi_info *hints, const f
   std::string wanted = wish.any || (wish.basic && wish.scalable) ? "FI_MR_BASIC or FI_MR_SCALABLE"
                        : wish.basic                              ? "FI_MR_BASIC"
                                                                  : "FI_MR_SCALABLE";
-  check.reject("hints.domain_attr.mr_mode: " + wanted + " wanted, " +
-               (required != 0 ? text(required) + " required here" : "FI_MR_SCALABLE offered"));
+  if (required != 0)
+    check.says("domain_attr.mr_mode",
+               ": " + wanted + " wanted, " + text(required) + " required here");
+  else
+    check.differs("domain_attr.mr_mode", wanted, "FI_MR_SCALABLE");
 }
 
 void narrow_mr_mode(uint32_t version, const fi_info *hints, fi_info &offer, uint64_t caps) {

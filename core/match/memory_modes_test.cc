@@ -36,7 +36,7 @@ TEST_P(MrMode, IsNegotiated) {
   wanted->mode = c.mode;
   wanted->domain_attr->mr_mode = c.wanted;
   const Match match = ask(wanted, offered, c.version);
-  ASSERT_EQ(match.accepted, c.returned >= 0) << c.what << ": " << match.reason;
+  ASSERT_EQ(match.accepted, c.returned >= 0) << c.what << ": " << match.reason();
   if (!match.accepted) return;
   ASSERT_TRUE(narrow_info(c.version, 0, wanted.get(), *offered));
   EXPECT_EQ(offered->domain_attr->mr_mode, c.returned) << c.what;
@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(MrModeText, NamesTheMissingBit) {
   const InfoPtr wanted = hints();
   wanted->domain_attr->mr_mode = kBits;
-  EXPECT_EQ(ask(wanted, offer()).reason,
+  EXPECT_EQ(ask(wanted, offer()).reason(),
             "hints.domain_attr.mr_mode lacks FI_MR_LOCAL, which is required here");
 }
 
@@ -109,7 +109,7 @@ TEST(MrModeText, WithoutHintsTheRequirementsAreReturned) {
   EXPECT_EQ(old->domain_attr->mr_mode, FI_MR_BASIC);
   EXPECT_EQ(old->mode, FI_CONTEXT | FI_LOCAL_MR);
   old->domain_attr->mr_mode = FI_MR_RAW;
-  EXPECT_THAT(match_info(kOld, 0, nullptr, *old).reason, HasSubstr("FI_MR_RAW required here"));
+  EXPECT_THAT(match_info(kOld, 0, nullptr, *old).reason(), HasSubstr("FI_MR_RAW required here"));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ using namespace match_test;
 
 InfoPtr narrowed(const InfoPtr &wanted, uint32_t version = kNow) {
   InfoPtr offered = offer();
-  EXPECT_EQ(match_info(version, 0, wanted.get(), *offered).reason, "");
+  EXPECT_EQ(match_info(version, 0, wanted.get(), *offered).reason(), "");
   EXPECT_TRUE(narrow_info(version, 0, wanted.get(), *offered));
   return offered;
 }
@@ -78,7 +78,7 @@ TEST(Narrow, CapsOfADomainIncludeThoseOfItsEndpoints) {
     const InfoPtr offered = offer();
     offered->caps |= FI_AV_USER_ID;
     offered->domain_attr->caps |= FI_AV_USER_ID;
-    EXPECT_EQ(match_info(kNow, 0, wanted.get(), *offered).reason, "");
+    EXPECT_EQ(match_info(kNow, 0, wanted.get(), *offered).reason(), "");
     EXPECT_TRUE(narrow_info(kNow, 0, wanted.get(), *offered));
     return offered->domain_attr->caps;
   };

@@ -7,7 +7,9 @@
 
 #include <rdma/fabric.h>
 
+#include <cinttypes>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -22,43 +24,51 @@ namespace weft::matching {
 // Collects what does not fit. The names of fields are those of the C API.
 class Check {
  public:
-  void reject(std::string text) {
-    const uint32_t distance = distance_of_refusal(text);
-    // A text that names no attribute reports a fault of the plugin.
-    refusals_.push_back({std::move(text), distance != 0 ? distance : 16});
-  }
+  void reject(Refusal refusal) { refusals_.push_back(std::move(refusal)); }
   std::vector<Refusal> take() { return std::move(refusals_); }
 
-  void at_most(const char *field, uint64_t wanted, uint64_t offered) {
+  void at_most(Attribute field, uint64_t wanted, uint64_t offered) {
     if (wanted == 0 || wanted <= offered) return;
-    reject(std::string("hints.") + field + " " + std::to_string(wanted) + " is above " +
-           std::to_string(offered));
+    reject({field, Misfit::kAbove, std::to_string(wanted), std::to_string(offered)});
   }
   // As at_most, where an offer of 0 means that no limit is stated.
-  void at_most_if_stated(const char *field, uint64_t wanted, uint64_t offered) {
+  void at_most_if_stated(Attribute field, uint64_t wanted, uint64_t offered) {
     if (offered != 0) at_most(field, wanted, offered);
   }
-  void subset(const char *field, uint64_t wanted, uint64_t offered, fi_type type) {
+  void subset(Attribute field, uint64_t wanted, uint64_t offered, fi_type type) {
     if ((wanted & ~offered) == 0) return;
-    reject(std::string("hints.") + field + ": " + text(wanted & ~offered, type) +
-           " wanted, offered is " + text(offered, type));
+    reject({field, Misfit::kLacking, text(wanted & ~offered, type), text(offered, type)});
   }
   // The application must do what the provider needs.
-  void requires_bits(const char *field, uint64_t ready, uint64_t required, fi_type type) {
-    if ((required & ~ready) == 0) return;
-    reject(std::string("hints.") + field + " lacks " + text(required & ~ready, type) +
-           ", which is required here");
+  void requires_bits(Attribute field, uint64_t ready, uint64_t required, fi_type type) {
+    if ((required & ~ready) != 0) lacks(field, text(required & ~ready, type));
+  }
+  void lacks(Attribute field, std::string required) {
+    reject({field, Misfit::kRequired, {}, std::move(required)});
   }
   template <class Value>
-  void differs(const char *field, Value wanted, Value offered, fi_type type) {
-    reject(std::string("hints.") + field + ": " + text(wanted, type) + " wanted, " +
-           text(offered, type) + " offered");
+  void differs(Attribute field, Value wanted, Value offered, fi_type type) {
+    differs(field, text(wanted, type), text(offered, type));
   }
-  void name(const char *field, const char *wanted, const char *offered) {
+  void differs(Attribute field, std::string wanted, std::string offered) {
+    reject({field, Misfit::kOther, std::move(wanted), std::move(offered)});
+  }
+  void name(Attribute field, const char *wanted, const char *offered) {
     if (wanted == nullptr || (offered != nullptr && std::strcmp(wanted, offered) == 0)) return;
-    reject(std::string("hints.") + field + ": \"" + wanted + "\" wanted, " +
-           (offered == nullptr ? std::string("none offered")
-                               : "\"" + std::string(offered) + "\" offered"));
+    differs(field, "\"" + std::string(wanted) + "\"",
+            offered == nullptr ? "none" : "\"" + std::string(offered) + "\"");
+  }
+  void absent(Attribute field, std::string wanted) {
+    reject({field, Misfit::kNone, std::move(wanted)});
+  }
+  // `words` follow the name of the attribute.
+  void says(Attribute field, std::string words) {
+    reject({.attribute = field, .words = std::move(words)});
+  }
+  static std::string hex(uint64_t value) {
+    char buffer[24];
+    std::snprintf(buffer, sizeof buffer, "0x%" PRIx64, value);
+    return buffer;
   }
 
   template <class Value>

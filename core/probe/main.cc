@@ -24,6 +24,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/render.h"
 #include "core/loader/descriptor.h"
 #include "core/loader/discovery.h"
 #include "core/loader/loader.h"
@@ -91,8 +92,9 @@ int refresh(const std::string &folder, const std::string &reader) {
   const Result<RefreshReport> report = Loader::refresh(options, folder);
   if (!report) return complain(report.error());
   for (const Decision &trouble : report->troubles.decisions())
-    absl::FPrintF(stderr, "weft-probe: %s: %s: %s: %s\n", trouble.rule,
-                  std::string(stage_name(trouble.stage)), trouble.reason, trouble.remedy);
+    absl::FPrintF(stderr, "weft-probe: %s: %s: %s: %s\n", text_of(trouble.rule),
+                  std::string(stage_name(trouble.stage)), reason_of(trouble),
+                  text_of(trouble.remedy));
   absl::PrintF("weft-probe: %zu plugins in %s/plugins.idx\n", report->plugins, folder);
   return 0;
 }

@@ -14,9 +14,6 @@
 
 #include <rdma/fabric.h>
 
-#include <string>
-#include <string_view>
-
 #include "core/select/candidates.h"
 #include "core/select/policy.h"
 
@@ -29,9 +26,6 @@ bool names_providers(const Policy &policy, const Candidate &candidate, const fi_
 
 // Whether the configuration names, enables or sets parameters of a provider of the stack.
 bool is_configured(const Policy &policy, const Candidate &candidate);
-
-// Where the setting stands that a provider quotes in its reason; empty: it quotes none.
-std::string setting_in(const Policy &policy, const Candidate &candidate, std::string_view reason);
 
 }  // namespace weft
 

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/json.h"
+#include "core/base/render.h"
 #include "core/base/tostr.h"
 
 namespace weft {
@@ -239,7 +240,7 @@ std::vector<std::pair<std::string, std::string>> set_hints(const fi_info &hints)
 }
 
 std::string getinfo_record(const Question &question, int result, const fi_info *answers,
-                           const std::vector<Miss> &misses) {
+                           const std::vector<Decision> &misses) {
   ordered_json json = {{"call", "getinfo"},
                        {"thread", static_cast<int64_t>(gettid())},
                        {"version", version_text(question.version)},
@@ -265,12 +266,7 @@ std::string getinfo_record(const Question &question, int result, const fi_info *
   }
   json["answer_count"] = count;
   json["misses"] = ordered_json::array();
-  for (const Miss &miss : misses)
-    json["misses"].push_back({{"candidate", miss.candidate},
-                              {"stage", std::string(stage_name(miss.stage))},
-                              {"reason", miss.reason},
-                              {"remedy", miss.remedy},
-                              {"text", text_of(miss)}});
+  for (const Decision &miss : misses) json["misses"].push_back(miss_json(miss));
   return dump(json);
 }
 

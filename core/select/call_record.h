@@ -5,7 +5,7 @@
 //     #include <functional>
 //
 //     inline void tell(const std::function<void(std::string_view)> &listener, const fi_info *hints,
-//                      int result, const fi_info *answers, const std::vector<Miss> &misses) {
+//                      int result, const fi_info *answers, const std::vector<Decision> &misses) {
 //       const Question question{.version = FI_VERSION(2, 6), .node = "host", .hints = hints};
 //       if (listener) listener(getinfo_record(question, result, answers, misses));
 //     }
@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/select/misses.h"
+#include "core/base/decision.h"
 
 namespace weft {
 
@@ -42,7 +42,7 @@ std::vector<std::pair<std::string, std::string>> set_hints(const fi_info &hints)
 // "result", "error", "answers": [{"provider", "endpoint", "domain", "fabric", "source"}],
 // "answer_count", "misses": [{"candidate", "stage", "reason", "remedy", "text": all in one line}]}
 std::string getinfo_record(const Question &question, int result, const fi_info *answers,
-                           const std::vector<Miss> &misses);
+                           const std::vector<Decision> &misses);
 
 // The elements of a stack, from the application down. The last one may have branches.
 struct ElementName {

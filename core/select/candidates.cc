@@ -69,13 +69,14 @@ class Maker {
       const std::string column = "FI_HOOK" +
                                  (given != policy_.variables.end() ? "=" + given->second : "") +
                                  " (column " + std::to_string(word.column) + "): ";
+      const Rule rule = Rule::environment("FI_HOOK", static_cast<uint32_t>(word.column));
       if (unit == nullptr || unit->kind != WEFT_KIND_HOOK) {
         hooks_refused_ = {
-            false,
+            false, Cause::kBadName,
             column + (unit == nullptr ? "no hook \"" + word.text + "\""
                                       : "\"" + word.text + "\" is a " +
                                             std::string(kind_name(unit->kind)) + ", no hook"),
-            known_units(units_, word.text, bit(WEFT_KIND_HOOK)), "environment FI_HOOK"};
+            known_units(units_, word.text, bit(WEFT_KIND_HOOK)), rule};
         return;
       }
       if (Judgement verdict = judge_unit(policy_, *unit); !verdict.accepted) {
@@ -83,8 +84,8 @@ class Maker {
         return;
       }
       if (std::find(hooks_.begin(), hooks_.end(), unit) != hooks_.end()) {
-        hooks_refused_ = {false, column + "hook \"" + word.text + "\" twice", "name it once",
-                          "environment FI_HOOK"};
+        hooks_refused_ = {false, Cause::kBadOrder, column + "hook \"" + word.text + "\" twice",
+                          "name it once", rule};
         return;
       }
       hooks_.push_back(unit);
@@ -114,12 +115,10 @@ class Maker {
   }
 
   void judge(Candidate &candidate, const StackUnits &units) {
-    if (!policy_.refusal.empty())
+    if (policy_.refusal)
       return reject(candidate, Stage::kPolicy,
-                    {false, policy_.refusal, "correct the variable, or unset it",
-                     policy_.refusal.substr(0, policy_.refusal.find('=')) == "FI_HOOK"
-                         ? "environment FI_HOOK"
-                         : "environment FI_PROVIDER"});
+                    {false, Cause::kMalformed, policy_.refusal->text,
+                     "correct the variable, or unset it", policy_.refusal->where});
     if (Judgement verdict = judge_filter(policy_, units);
         !verdict.accepted && !(candidate.only_by_name && wanted_by_filter(candidate.name)))
       return reject(candidate, Stage::kPolicy, std::move(verdict));
@@ -130,8 +129,9 @@ class Maker {
     if (!of_units.accepted) return reject(candidate, Stage::kPolicy, std::move(of_units));
     if (!hooks_refused_.accepted) return reject(candidate, Stage::kPolicy, hooks_refused_);
     if (const Result<void> order = check_order(kinds_of(candidate.elements)); !order)
-      return reject(candidate, Stage::kPolicy,
-                    {false, order.error().text, "correct the stack", candidate.origin});
+      return reject(
+          candidate, Stage::kPolicy,
+          {false, Cause::kBadOrder, order.error().text, "correct the stack", candidate.origin});
   }
 
   void use() {
@@ -140,7 +140,7 @@ class Maker {
     for (const Sourced<std::string> &name : policy_.use->value) {
       Candidate candidate;
       candidate.preference = place++;
-      candidate.origin = "stack " + name.value;
+      candidate.origin = Rule::stack(name.value);
       bool defined = false;
       for (const StackSpec &spec : policy_.stacks) {
         if (spec.name != name.value) continue;
@@ -152,12 +152,13 @@ class Maker {
       if (defined) continue;
       std::vector<std::string> known;
       for (const StackSpec &one : policy_.stacks) known.push_back(one.name);
-      const std::string close = nearest(name.value, known);
+      Remedy remedy;
+      remedy.meant = nearest(name.value, known);
+      if (remedy.meant.empty()) remedy.words = "define it under stacks";
       candidate.name = name.value;
       reject(candidate, Stage::kPolicy,
-             {false, "no stack is called \"" + name.value + "\"",
-              close.empty() ? "define it under stacks" : "did you mean \"" + close + "\"?",
-              name.origin.where});
+             {false, Cause::kBadName, "no stack is called \"" + name.value + "\"",
+              std::move(remedy), name.origin.where});
       add(std::move(candidate));
     }
   }
@@ -184,7 +185,7 @@ class Maker {
         if (element.skip_if_unavailable) continue;
         const std::string kind(kind_name(element.kind));
         reject(candidate, Stage::kManifest,
-               {false,
+               {false, Cause::kBadName,
                 where + (unit == nullptr ? "no plugin has a " + kind + " \"" + element.name + "\""
                                          : element.name + " is a " +
                                                std::string(kind_name(unit->kind)) + ", no " + kind),
@@ -202,7 +203,8 @@ class Maker {
       }
       if (!element.branches.empty() && made.branches.empty()) {
         reject(candidate, Stage::kManifest,
-               {false, where + "no plugin has the provider of any branch of " + element.name,
+               {false, Cause::kBadName,
+                where + "no plugin has the provider of any branch of " + element.name,
                 "install one of them", element.where});
         return Filled::kRefused;
       }
@@ -221,7 +223,7 @@ class Maker {
     if (!policy_.filter) return;
     for (const FilterItem &item : policy_.filter->items) {
       Candidate candidate;
-      candidate.origin = "FI_PROVIDER";
+      candidate.origin = Rule::spelt_in("FI_PROVIDER");
       bool whole = true;
       for (const Word &word : item.units) {
         const UnitInfo *unit = find_unit(units_, word.text);
@@ -236,14 +238,14 @@ class Maker {
         whole = false;
         notes_.add({.candidate = word.text,
                     .stage = Stage::kManifest,
-                    .accepted = false,
+                    .cause = Cause::kBadName,
                     .reason = "FI_PROVIDER=" + policy_.filter->text + " (column " +
                               std::to_string(word.column) + "): " +
                               (unit == nullptr ? "no provider \"" + word.text + "\""
                                                : "\"" + word.text + "\" is a hook, no provider"),
                     .remedy = unit == nullptr ? known_units(units_, word.text, kStackable)
-                                              : "name it in FI_HOOK",
-                    .rule = "environment FI_PROVIDER"});
+                                              : Remedy("name it in FI_HOOK"),
+                    .rule = Rule::environment("FI_PROVIDER", static_cast<uint32_t>(word.column))});
       }
       if (!whole || policy_.filter->exclude || item.units.size() < 2) continue;
       // Both orders are accepted: the provider is the end of the stack.
@@ -278,7 +280,8 @@ class Maker {
       Candidate candidate;
       candidate.name = spec.name;
       candidate.only_by_name = true;
-      candidate.origin = wanted_by_filter(spec.name) ? "FI_PROVIDER" : "stack " + spec.name;
+      candidate.origin =
+          wanted_by_filter(spec.name) ? Rule::spelt_in("FI_PROVIDER") : Rule::stack(spec.name);
       candidate.version = spec.version;
       fill(candidate, spec);
       add(std::move(candidate));
@@ -329,7 +332,7 @@ class Maker {
     candidate.only_for_caps = FI_COLLECTIVE;
     candidate.version = top.version != layer.version ? top.version : top.version + 1;
     candidate.verdict = {};
-    if (wanted_by_filter(candidate.name)) candidate.origin = "FI_PROVIDER";
+    if (wanted_by_filter(candidate.name)) candidate.origin = Rule::spelt_in("FI_PROVIDER");
     add(std::move(candidate));
   }
 
@@ -347,6 +350,13 @@ StackUnits Candidate::units() const {
   StackUnits units;
   append_units(elements, units);
   return units;
+}
+
+std::vector<const UnitInfo *> Candidate::providers() const {
+  std::vector<const UnitInfo *> providers;
+  for (const StackUnit &unit : units())
+    if (unit->kind == WEFT_KIND_PROVIDER) providers.push_back(unit.unit);
+  return providers;
 }
 
 std::string Candidate::label() const {
@@ -374,22 +384,17 @@ std::string in_ofi_names(std::string_view prov_name, const std::vector<UnitInfo>
   }
 }
 
-std::string known_units(const std::vector<UnitInfo> &units, std::string_view meant,
-                        uint32_t kinds) {
-  std::vector<std::string> names, both;
+Remedy known_units(const std::vector<UnitInfo> &units, std::string_view written, uint32_t kinds) {
+  Remedy remedy;
+  std::vector<std::string> &names = remedy.known.emplace(), both;
   for (const UnitInfo &unit : units) {
     if ((kinds & bit(unit.kind)) == 0) continue;
     names.push_back(unit.ofi_name.empty() ? unit.name : unit.ofi_name);
     both.push_back(names.back());
     if (unit.name != names.back()) both.push_back(unit.name);
   }
-  std::string text;
-  if (const std::string close = nearest(meant, both); !close.empty())
-    text = "did you mean \"" + close + "\"? ";
-  text += "known: ";
-  for (size_t i = 0; i < names.size(); ++i) text += (i == 0 ? "" : ", ") + names[i];
-  if (names.empty()) text += "none, since no such plugin is installed";
-  return text;
+  remedy.meant = nearest(written, both);
+  return remedy;
 }
 
 bool Candidate::may_shrink() const {

@@ -51,11 +51,12 @@ struct Candidate {
   bool auto_progress = false;              // StackSpec::auto_progress
   uint32_t version = 0;                    // StackSpec::version, where it has the name of the spec
   size_t preference = kNoPreference;       // place in `use`
-  std::string origin;            // what names it: "stack rdm", "FI_PROVIDER"; empty: nothing
+  Rule origin;                   // what names it: a stack of the policy, FI_PROVIDER, or nothing
   Stage stage = Stage::kPolicy;  // of the verdict
   Judgement verdict;
 
   StackUnits units() const;
+  std::vector<const UnitInfo *> providers() const;
   // Its name in diagnosis: "sockets(udp)" for one of several parts.
   std::string label() const;
   // Whether an element may be left out when it is built. The stack then has another name.
@@ -72,8 +73,9 @@ const UnitInfo *find_unit(const std::vector<UnitInfo> &units, std::string_view n
 // A prov_name with the names that OFI has for the units in it: "tcp;rxm" is "tcp;ofi_rxm".
 std::string in_ofi_names(std::string_view prov_name, const std::vector<UnitInfo> &units);
 
-// "did you mean "tcp"? known: tcp, udp" with the units of these kinds (bits 1 << WEFT_KIND_...).
-std::string known_units(const std::vector<UnitInfo> &units, std::string_view meant, uint32_t kinds);
+// The names of the units of these kinds (bits 1 << WEFT_KIND_...), and the one that is nearest to
+// what was written.
+Remedy known_units(const std::vector<UnitInfo> &units, std::string_view written, uint32_t kinds);
 
 std::string_view kind_name(uint32_t kind);  // "provider", "layer", "hook"
 

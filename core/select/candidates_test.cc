@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "core/base/render.h"
+
 namespace weft {
 namespace {
 
@@ -45,7 +47,8 @@ class CandidatesTest : public ::testing::Test {
         for (const CandidateElement &element : one.elements) text += element.unit->name + " ";
         text.back() = ']';
       } else {
-        text += "no: " + one.verdict.reason + " (" + one.verdict.rule + "): " + one.verdict.remedy;
+        text += "no: " + one.verdict.reason + " (" + text_of(one.verdict.rule) +
+                "): " + text_of(one.verdict.remedy);
       }
       out.push_back(std::move(text));
     }
@@ -54,9 +57,9 @@ class CandidatesTest : public ::testing::Test {
   void filter(const char *text) { policy_.filter = parse_provider_filter(text).value(); }
   void hooks(const char *text) { policy_.hooks = parse_hooks(text).value(); }
   void stack(const char *name, std::vector<StackElement> elements) {
-    policy_.stacks.push_back({name, std::move(elements), {"site.yaml:1:1"}});
+    policy_.stacks.push_back({name, std::move(elements), {Rule::file("site.yaml", 1, 1)}});
     if (!policy_.use) policy_.use.emplace();
-    policy_.use->value.push_back({name, {"site.yaml:9:1"}});
+    policy_.use->value.push_back({name, {Rule::file("site.yaml", 9, 1)}});
   }
 
   std::vector<UnitInfo> units_ = {unit("tcp", WEFT_KIND_PROVIDER, "", 0, kMsg),
@@ -100,7 +103,7 @@ TEST_F(CandidatesTest, LayersOverLayersAreAskedForByName) {
     });
     ASSERT_NE(stands_in, filtered.end()) << named;
     EXPECT_EQ(stands_in->name, "tcp;ofi_rxm");
-    EXPECT_EQ(stands_in->origin, "FI_PROVIDER") << "nobody has to name it in hints";
+    EXPECT_EQ(stands_in->origin, Rule::spelt_in("FI_PROVIDER")) << "nobody has to name it in hints";
   }
 }
 
@@ -130,15 +133,18 @@ TEST_F(CandidatesTest, ReportsUnknownNames) {
   ASSERT_EQ(notes_.decisions().size(), 3u);
   EXPECT_EQ(notes_.decisions()[0].reason,
             "FI_PROVIDER=tpc,tcp;ofi_rmx,trace (column 1): no provider \"tpc\"");
-  EXPECT_EQ(notes_.decisions()[0].remedy,
+  EXPECT_EQ(notes_.decisions()[0].remedy.meant, "tcp");
+  EXPECT_EQ(notes_.decisions()[0].rule.column, 1u);
+  EXPECT_EQ(text_of(notes_.decisions()[0].remedy),
             "did you mean \"tcp\"? known: tcp, udp, ofi_rxm, ofi_rxd, link");
-  EXPECT_THAT(notes_.decisions()[1].remedy, HasSubstr("did you mean \"ofi_rxm\"?"));
+  EXPECT_EQ(notes_.decisions()[1].remedy.meant, "ofi_rxm");
   EXPECT_THAT(notes_.decisions()[2].reason, HasSubstr("\"trace\" is a hook"));
-  EXPECT_EQ(notes_.decisions()[2].remedy, "name it in FI_HOOK");
+  EXPECT_EQ(notes_.decisions()[2].remedy.words, "name it in FI_HOOK");
 }
 
 TEST_F(CandidatesTest, StacksNotInUseCanBeAskedForByName) {
-  policy_.stacks.push_back({"sockets", {{WEFT_KIND_PROVIDER, "tcp", false, {}, ""}}, {"built-in"}});
+  policy_.stacks.push_back(
+      {"sockets", {{WEFT_KIND_PROVIDER, "tcp", false, {}, {}}}, {Rule::built_in()}});
   EXPECT_THAT(made(), ElementsAre("tcp: [tcp]", "udp: [udp]", "tcp;ofi_rxm: [rxm tcp]",
                                   "udp;ofi_rxd: [rxd udp]", "sockets: [tcp]"));
   EXPECT_TRUE(make().back().only_by_name);
@@ -155,7 +161,7 @@ TEST_F(CandidatesTest, StacksNotInUseCanBeAskedForByName) {
 }
 
 TEST_F(CandidatesTest, AStackInUseCanBeAskedForByName) {
-  stack("fast", {{WEFT_KIND_PROVIDER, "udp", false, {}, ""}});
+  stack("fast", {{WEFT_KIND_PROVIDER, "udp", false, {}, {}}});
   EXPECT_THAT(made(), Not(Contains(HasSubstr("fast"))));
   filter("fast");
   EXPECT_EQ(made().back(), "fast: [udp]");
@@ -163,10 +169,10 @@ TEST_F(CandidatesTest, AStackInUseCanBeAskedForByName) {
 
 TEST_F(CandidatesTest, HooksAreOnTopOnce) {
   hooks("trace;profile");
-  stack("mine", {{WEFT_KIND_HOOK, "trace", false, {}, ""},
-                 {WEFT_KIND_LAYER, "rxm", false, {}, ""},
-                 {WEFT_KIND_HOOK, "profile", false, {}, ""},
-                 {WEFT_KIND_PROVIDER, "tcp", false, {}, ""}});
+  stack("mine", {{WEFT_KIND_HOOK, "trace", false, {}, {}},
+                 {WEFT_KIND_LAYER, "rxm", false, {}, {}},
+                 {WEFT_KIND_HOOK, "profile", false, {}, {}},
+                 {WEFT_KIND_PROVIDER, "tcp", false, {}, {}}});
   const std::vector<std::string> all = made();
   EXPECT_EQ(all[0], "tcp;ofi_rxm: [profile trace rxm profile tcp]");
   EXPECT_EQ(all[1], "tcp: [trace profile tcp]");
@@ -185,18 +191,20 @@ TEST_F(CandidatesTest, AnUnknownHookRefusesAllStacks) {
 }
 
 TEST_F(CandidatesTest, ABadVariableRefusesAllStacks) {
-  policy_.refusal = "FI_PROVIDER=,: column 1: a name is missing";
+  policy_.refusal = {.error = true,
+                     .where = Rule::environment("FI_PROVIDER"),
+                     .text = "FI_PROVIDER=,: column 1: a name is missing"};
   for (const std::string &one : made()) EXPECT_THAT(one, HasSubstr("column 1: a name is missing"));
 }
 
 TEST_F(CandidatesTest, StacksOfTheSiteComeFirst) {
-  stack("rdm", {{WEFT_KIND_LAYER, "rxd", false, {{"a", "1", "w"}}, ""},
-                {WEFT_KIND_PROVIDER, "udp", false, {}, ""}});
-  stack("other", {{WEFT_KIND_PROVIDER, "tcp", false, {}, ""}});
+  stack("rdm", {{WEFT_KIND_LAYER, "rxd", false, {{"a", "1", {}}}, {}},
+                {WEFT_KIND_PROVIDER, "udp", false, {}, {}}});
+  stack("other", {{WEFT_KIND_PROVIDER, "tcp", false, {}, {}}});
   const std::vector<Candidate> all = make();
   EXPECT_EQ(all[0].name, "udp;ofi_rxd");
   EXPECT_EQ(all[0].preference, 0u);
-  EXPECT_EQ(all[0].origin, "stack rdm");
+  EXPECT_EQ(all[0].origin, Rule::stack("rdm"));
   EXPECT_EQ(all[0].elements[0].settings[0].value, "1");
   EXPECT_EQ(all[1].name, "tcp");
   EXPECT_EQ(all[1].preference, 1u);
@@ -204,12 +212,12 @@ TEST_F(CandidatesTest, StacksOfTheSiteComeFirst) {
 }
 
 TEST_F(CandidatesTest, ReportsStacksThatCannotBeBuilt) {
-  stack("typo", {{WEFT_KIND_LAYER, "rxn", false, {}, "site.yaml:3:7"},
-                 {WEFT_KIND_PROVIDER, "tcp", false, {}, ""}});
-  stack("kind", {{WEFT_KIND_LAYER, "tcp", false, {}, "site.yaml:4:7"}});
+  stack("typo", {{WEFT_KIND_LAYER, "rxn", false, {}, Rule::file("site.yaml", 3, 7)},
+                 {WEFT_KIND_PROVIDER, "tcp", false, {}, {}}});
+  stack("kind", {{WEFT_KIND_LAYER, "tcp", false, {}, Rule::file("site.yaml", 4, 7)}});
   stack("optional",
-        {{WEFT_KIND_HOOK, "count", true, {}, ""}, {WEFT_KIND_PROVIDER, "tcp", false, {}, ""}});
-  policy_.use->value.push_back({"tipo", {"site.yaml:9:8"}});
+        {{WEFT_KIND_HOOK, "count", true, {}, {}}, {WEFT_KIND_PROVIDER, "tcp", false, {}, {}}});
+  policy_.use->value.push_back({"tipo", {Rule::file("site.yaml", 9, 8)}});
   const std::vector<std::string> all = made();
   EXPECT_THAT(all[0], HasSubstr("typo: no: no plugin has a layer \"rxn\" (site.yaml:3:7): did you "
                                 "mean \"rxm\"? known: "));
@@ -221,9 +229,9 @@ TEST_F(CandidatesTest, ReportsStacksThatCannotBeBuilt) {
 }
 
 TEST_F(CandidatesTest, DisabledUnitsDisableTheirStacks) {
-  policy_.disable.push_back({"ofi_rxm", {"site.yaml:2:3"}});
+  policy_.disable.push_back({"ofi_rxm", {Rule::file("site.yaml", 2, 3)}});
   EXPECT_THAT(made()[2], HasSubstr("tcp;ofi_rxm: no: rxm is disabled (site.yaml:2:3)"));
-  policy_.disable.push_back({"trace", {"site.yaml:2:4"}});
+  policy_.disable.push_back({"trace", {Rule::file("site.yaml", 2, 4)}});
   hooks("trace");
   EXPECT_THAT(made()[0], HasSubstr("tcp: no: trace is disabled"));
 }

@@ -63,7 +63,7 @@ class NameCheck {
   }
 
   // A unit may be installed on other hosts, so an unknown one is a warning.
-  void unit(const std::string &name, const std::string &what, const std::string &where) {
+  void unit(const std::string &name, const std::string &what, const Rule &where) {
     word(name, what, where, known_, "unit", false);
   }
 
@@ -88,7 +88,7 @@ class NameCheck {
 
   // An unknown parameter of a known unit is always a mistake.
   void param(const UnitInfo &unit, const std::string &key, const std::string &value,
-             const std::string &what, const std::string &where) {
+             const std::string &what, const Rule &where) {
     std::vector<std::string> words;
     for (const ParamInfo &one : unit.params) words.push_back(one.name);
     word(key, what, where, words, "parameter", true);
@@ -99,7 +99,7 @@ class NameCheck {
     }
   }
 
-  void word(const std::string &name, const std::string &what, const std::string &where,
+  void word(const std::string &name, const std::string &what, const Rule &where,
             const std::vector<std::string> &words, const std::string &kind, bool error) {
     if (std::any_of(words.begin(), words.end(),
                     [&](const std::string &one) { return same_word(one, name); }))
@@ -134,7 +134,7 @@ void check_core_variable(const std::string &variable, const std::string &value,
   if (variable == "FI_UNIVERSE_SIZE") {
     const auto size = parse_param({WEFT_TYPE_INT, variable, 1, int64_t{1} << 32}, value);
     if (!size)
-      found.push_back({true, "environment " + variable,
+      found.push_back({true, Rule::environment(variable),
                        unused_line(variable, size.error().text, nullptr, nullptr)});
     return;
   }
@@ -143,7 +143,7 @@ void check_core_variable(const std::string &variable, const std::string &value,
     return;
   const std::string meant = nearest(variable, kCoreVariables);
   if (!meant.empty())
-    found.push_back({false, "environment " + variable,
+    found.push_back({false, Rule::environment(variable),
                      variable + " is not known and has no effect: did you mean " + meant + "?"});
 }
 
@@ -160,7 +160,7 @@ std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<Unit
         check.unit(
             word.text,
             "FI_PROVIDER=" + policy.filter->text + " (column " + std::to_string(word.column) + ")",
-            "environment FI_PROVIDER");
+            Rule::environment("FI_PROVIDER", static_cast<uint32_t>(word.column)));
     }
   }
   for (const auto &[variable, value] : policy.variables) {
@@ -189,14 +189,14 @@ std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<Unit
     }
     if (declared) continue;
     if (is_stock_variable(variable)) {
-      found.push_back({false, "environment " + variable,
+      found.push_back({false, Rule::environment(variable),
                        variable + " is a variable of stock libfabric that has no effect on " +
                            owner->name + " here",
                        true});
       continue;
     }
     const std::string close = nearest(variable, variables);
-    found.push_back({false, "environment " + variable,
+    found.push_back({false, Rule::environment(variable),
                      variable + " is no parameter of " + owner->name +
                          (close.empty() ? std::string() : ": did you mean " + close + "?")});
   }

@@ -7,11 +7,13 @@
 #include <tuple>
 
 #include "core/base/info.h"
+#include "core/base/render.h"
 #include "core/base/tostr.h"
 #include "core/select/asked_for.h"
 #include "core/select/call_record.h"
 #include "core/select/call_watch.h"
 #include "core/select/front_impl.h"
+#include "core/select/unit_words.h"
 
 namespace weft {
 namespace {
@@ -77,6 +79,15 @@ bool is_better(const Found &a, const Found &b) {
   return key(a) < key(b);
 }
 
+Decision decision_of(Stage stage, const Judgement &verdict) {
+  return {.candidate = {},
+          .stage = stage,
+          .cause = verdict.cause,
+          .reason = verdict.reason,
+          .remedy = verdict.remedy,
+          .rule = verdict.rule};
+}
+
 }  // namespace
 
 std::optional<Refusal> Front::Impl::left_out(Slot &slot, const fi_info *hints) {
@@ -88,30 +99,24 @@ std::optional<Refusal> Front::Impl::left_out(Slot &slot, const fi_info *hints) {
     return built != nullptr && admits(fabric->prov_name, built->units);
   };
   if (fabric != nullptr && fabric->prov_name != nullptr && !wants())
-    return Refusal{"hints.fabric_attr.prov_name: " + in_quotes(fabric->prov_name) + " wanted, " +
-                       in_quotes(slot.candidate.name) + " offered",
-                   64};
+    return Refusal{"fabric_attr.prov_name", Misfit::kOther, in_quotes(fabric->prov_name),
+                   in_quotes(slot.candidate.name)};
   const uint32_t offered = slot.units.back()->offers_ep;
   // Descriptors speak of the types that the API has today; of others the provider answers itself.
   const int wanted = hints->ep_attr != nullptr ? ep_type_of(*hints->ep_attr) : FI_EP_UNSPEC;
   if (wanted > FI_EP_UNSPEC && wanted <= FI_EP_RDM && offered != 0 &&
       (offered & WEFT_EP_BIT(wanted)) == 0)
-    return Refusal{"hints.ep_attr.type: " + ep_type_text(wanted) + " wanted, " +
-                       ep_types_text(offered) + " offered",
-                   16};
-  for (const auto &[what, fid] :
-       {std::pair<const char *, const struct fid *>(
-            "fabric_attr.fabric",
-            fabric != nullptr && fabric->fabric != nullptr ? &fabric->fabric->fid : nullptr),
-        std::pair<const char *, const struct fid *>(
-            "domain_attr.domain",
-            hints->domain_attr != nullptr && hints->domain_attr->domain != nullptr
-                ? &hints->domain_attr->domain->fid
-                : nullptr)}) {
-    const Built *built = slot.built.load(std::memory_order_acquire);
-    if (fid != nullptr && (built == nullptr || built->stack == nullptr || !built->stack->made(fid)))
-      return Refusal{std::string("hints.") + what + " was opened by another stack", 32};
-  }
+    return Refusal{"ep_attr.type", Misfit::kOther, ep_type_text(wanted), ep_types_text(offered)};
+  const Built *built = slot.built.load(std::memory_order_acquire);
+  const auto is_strange = [&](const auto *object) {
+    return object != nullptr &&
+           (built == nullptr || built->stack == nullptr || !built->stack->made(&object->fid));
+  };
+  constexpr const char *kElsewhere = " was opened by another stack";
+  if (fabric != nullptr && is_strange(fabric->fabric))
+    return Refusal{.attribute = "fabric_attr.fabric", .words = kElsewhere};
+  if (hints->domain_attr != nullptr && is_strange(hints->domain_attr->domain))
+    return Refusal{.attribute = "domain_attr.domain", .words = kElsewhere};
   return std::nullopt;
 }
 
@@ -138,39 +143,39 @@ void Front::Impl::make_auto(const fi_info *hints, fi_domain_attr &returned) {
 
 bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &record, Misses &misses,
                       std::vector<Found> &found) {
-  const auto reject = [&](Stage stage, const std::string &reason, const std::string &remedy = {},
-                          const std::string &rule = {}, uint32_t distance = 0) {
-    record.add({slot.candidate.label(), stage, false, reason, remedy,
-                rule.empty() ? slot.candidate.origin : rule});
-    misses.add({slot.candidate.label(), stage, reason, remedy,
-                distance != 0 ? distance : distance_of_stage(stage)});
+  const auto reject = [&](Decision decision) {
+    decision.candidate = slot.candidate.label();
+    if (decision.rule.empty()) decision.rule = slot.candidate.origin;
+    record.add(decision);
+    misses.add(std::move(decision));
   };
-  if (slot.candidate.only_by_name && slot.candidate.origin != "FI_PROVIDER" &&
+  if (slot.candidate.only_by_name && !slot.candidate.origin.is(Rule::Kind::kSpelt) &&
       !is_named(slot.candidate, question.hints))
     return false;
   const uint64_t caps = question.hints != nullptr ? question.hints->caps : 0;
   if ((slot.candidate.only_for_caps & ~caps) != 0) return false;
   const Judgement &verdict = slot.candidate.verdict;
   if (!verdict.accepted) {
-    reject(slot.candidate.stage, verdict.reason, verdict.remedy, verdict.rule);
+    reject(decision_of(slot.candidate.stage, verdict));
     return false;
   }
   if (const std::optional<Refusal> refusal = left_out(slot, question.hints)) {
-    reject(Stage::kHints, refusal->text, {}, {}, refusal->distance);
+    reject({.stage = Stage::kHints, .cause = Cause::kHints, .refusals = {*refusal}});
     return true;
   }
   const Built &built = build(slot);
   for (const Decision &decision : built.decisions.decisions()) {
     record.add(decision);
-    if (built.stack == nullptr && !decision.accepted)
-      misses.add({slot.candidate.label(), decision.stage, decision.reason, decision.remedy,
-                  distance_of_stage(decision.stage)});
+    if (built.stack != nullptr || decision.accepted) continue;
+    Decision miss = decision;
+    miss.candidate = slot.candidate.label();
+    misses.add(std::move(miss));
   }
   Stack *const stack = built.stack.get();
   if (stack == nullptr) return false;
 
-  std::vector<std::string> reasons, refused;
-  std::optional<Match> nearest;
+  std::vector<std::vector<Refusal>> refusals;  // of each offer that does not fit, once
+  std::vector<std::string> refused;
   const InfoPtr asked = without_replaced_protocol(slot, question.hints);
   const uint64_t named =
       names_providers(policy, slot.candidate, question.hints) ? WEFT_GETINFO_NAMED : 0;
@@ -178,23 +183,22 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
       question.version, question.node, question.service, question.flags | named,
       asked != nullptr ? asked.get() : question.hints,
       [&](const fi_info &, const Match &why) {
-        if (std::find(reasons.begin(), reasons.end(), why.reason) == reasons.end())
-          reasons.push_back(why.reason);
-        if (!nearest || why.distance() < nearest->distance()) nearest = why;
+        if (std::ranges::find(refusals, why.refusals) == refusals.end())
+          refusals.push_back(why.refusals);
       },
       [&](const std::string &why) {
         if (std::find(refused.begin(), refused.end(), why) == refused.end()) refused.push_back(why);
       });
   // Of a stack with branches: what they had nothing for, also where others answered.
-  for (const std::string &why : refused)
-    reject(Stage::kHints, why, {}, {}, distance_of_refusal(why));
+  for (const std::string &why : refused) reject(said_by_unit(Stage::kHints, why));
   if (!offered) {
     if (offered.error().code == FI_ENODEV && is_configured(policy, slot.candidate)) {
-      record.add(lost(slot, offered.error().text));
-      misses.add({slot.candidate.label(), Stage::kGetinfo, offered.error().text, "", 0});
+      Decision decision = lost(slot, offered.error().text);
+      record.add(decision);
+      decision.remedy = {};  // a notice told it
+      misses.add(std::move(decision));
     } else {
-      reject(Stage::kGetinfo, offered.error().text, {}, {},
-             distance_of_refusal(offered.error().text));
+      reject(said_by_unit(Stage::kGetinfo, offered.error().text));
     }
     return false;
   }
@@ -208,7 +212,7 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
   for (InfoPtr &info : fitting) {
     RuleOutcome outcome = judge_info(policy, built.units, place, *info);
     if (!outcome.verdict.accepted) {
-      reject(Stage::kRank, outcome.verdict.reason, outcome.verdict.remedy, outcome.verdict.rule);
+      reject(decision_of(Stage::kRank, outcome.verdict));
       continue;
     }
     const bool again = std::any_of(found.begin() + static_cast<ptrdiff_t>(before), found.end(),
@@ -220,7 +224,12 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
     if (wanted != nullptr && wanted->fabric != nullptr) {
       // narrow_info() put it there; it is open on one network only.
       if (!stack->opened_as(&wanted->fabric->fid, name)) {
-        reject(Stage::kHints, std::string("hints.fabric_attr.fabric is not ") + name);
+        // The stack is right, so this is nearer than a fabric of another one.
+        reject({.stage = Stage::kHints,
+                .cause = Cause::kHints,
+                .refusals = {{.attribute = "fabric_attr.fabric",
+                              .words = std::string(" is not ") + name,
+                              .distance = distance_of(Stage::kHints)}}});
         continue;
       }
     } else {
@@ -229,39 +238,32 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
     found.push_back({std::move(info), &slot, &built, outcome.rank.value_or(rank_of(built.units)),
                      outcome.rank_rule});
   }
-  for (const std::string &reason : reasons)
-    record.add({slot.candidate.label(), Stage::kHints, false, reason, "", slot.candidate.origin});
-  if (nearest) misses.add(miss_of(slot.candidate.label(), *nearest));
-  if (offered->empty() && reasons.empty()) reject(Stage::kGetinfo, "it offered nothing");
+  for (std::vector<Refusal> &one : refusals)
+    reject({.stage = Stage::kHints, .cause = Cause::kHints, .refusals = std::move(one)});
+  if (offered->empty() && refusals.empty())
+    reject({.stage = Stage::kGetinfo, .cause = Cause::kNothing, .reason = "it offered nothing"});
   if (found.size() > before) misses.drop(slot.candidate.label());
   return true;
 }
 
 // The configuration asks for a provider, and leaves it nothing of this host. Whoever wrote it must
 // hear that even where another provider answers.
-Decision Front::Impl::lost(const Slot &slot, const std::string &reason) {
+Decision Front::Impl::lost(const Slot &slot, std::string reason) {
   const std::string &wire = slot.units.front()->name;
   Decision decision{.candidate = slot.candidate.label(),
                     .stage = Stage::kGetinfo,
-                    .reason = reason,
+                    .cause = Cause::kLost,
+                    .reason = std::move(reason),
                     .remedy = "`weft explain " + wire + "` shows what this host has",
-                    .rule = setting_in(policy, slot.candidate, reason),
-                    .lost = true};
+                    .distance = 0};
+  decision.rule = setting_in_words(policy, slot.candidate, decision.reason);
   if (decision.rule.empty()) decision.rule = slot.candidate.origin;
   {
     std::lock_guard lock(notice_mutex);
     if (!told_lost.insert(wire).second) return decision;
   }
-  notice(reason + (decision.rule.empty() ? "" : " (" + decision.rule + ")") + ": " + wire +
-         " is left out: " + decision.remedy);
+  notice(lost_line(decision, wire));
   return decision;
-}
-
-Miss Front::Impl::miss_of(const std::string &candidate, const Match &match) {
-  std::string reason = match.hardest().text;
-  if (const size_t others = match.refusals.size() - 1; others > 0)
-    reason += " (and " + std::to_string(others) + " more)";
-  return {candidate, Stage::kHints, std::move(reason), "", match.distance()};
 }
 
 void Front::Impl::check_prov_name(const fi_info *hints, Misses &misses) const {
@@ -277,9 +279,13 @@ void Front::Impl::check_prov_name(const fi_info *hints, Misses &misses) const {
       return lower(slot.candidate.name) == lower(name);
     });
     if (known || find_unit(loader->units(), name) != nullptr) continue;
-    misses.add(
-        {name, Stage::kManifest, "no provider or layer is called " + in_quotes(name),
-         known_units(loader->units(), name, 1u << WEFT_KIND_PROVIDER | 1u << WEFT_KIND_LAYER), 0});
+    misses.add({.candidate = name,
+                .stage = Stage::kManifest,
+                .cause = Cause::kBadName,
+                .reason = "no provider or layer is called " + in_quotes(name),
+                .remedy = known_units(loader->units(), name,
+                                      1u << WEFT_KIND_PROVIDER | 1u << WEFT_KIND_LAYER),
+                .distance = 0});
   }
 }
 
@@ -290,7 +296,7 @@ int Front::Impl::getinfo(const Question &question, fi_info **out) {
   const int ret = choose_watched(question, misses, out);
   if (ret == 0 && !options.record) return 0;
   check_prov_name(question.hints, misses);
-  const std::vector<Miss> nearest = misses.sorted();
+  const std::vector<Decision> nearest = misses.sorted();
   if (ret == -FI_ENODATA) tell_misses(nearest);
   if (options.record) options.record(getinfo_record(question, ret, *out, nearest));
   return ret;
@@ -316,16 +322,16 @@ void Front::Impl::tell_overdue(const PluginCalls::Call &call) {
          call.unit + " goes without it; `weft plugin check " + call.library + "` tries it");
 }
 
-void Front::Impl::tell_misses(const std::vector<Miss> &misses) const {
+void Front::Impl::tell_misses(const std::vector<Decision> &misses) const {
   if (misses.empty()) return;
   log(FI_LOG_CORE, "fi_getinfo", __LINE__,
-      "nothing fits; the nearest: " + text_of(misses.front()) +
+      "nothing fits; the nearest: " + miss_line(misses.front()) +
           (misses.size() > 1 ? " (" + std::to_string(misses.size() - 1) +
                                    " more at FI_LOG_LEVEL=info, all about it by `weft why -- "
                                    "COMMAND`)"
                              : ""));
-  for (const Miss &miss : misses)
-    log(FI_LOG_CORE, "fi_getinfo", __LINE__, text_of(miss), FI_LOG_INFO);
+  for (const Decision &miss : misses)
+    log(FI_LOG_CORE, "fi_getinfo", __LINE__, miss_line(miss), FI_LOG_INFO);
 }
 
 int Front::Impl::choose(const Question &question, Misses &misses, fi_info **out) {
@@ -333,10 +339,12 @@ int Front::Impl::choose(const Question &question, Misses &misses, fi_info **out)
   DecisionRecord record = notes;
   if ((question.flags & FI_SOURCE) != 0 && question.node == nullptr &&
       question.service == nullptr) {
-    record.add({"", Stage::kGetinfo, false, "FI_SOURCE without node and service",
-                "give the address of the source", ""});
-    misses.add({"", Stage::kGetinfo, "FI_SOURCE without node and service",
-                "give the address of the source", 0});
+    const Decision decision{.stage = Stage::kGetinfo,
+                            .cause = Cause::kMalformed,
+                            .reason = "FI_SOURCE without node and service",
+                            .remedy = "give the address of the source"};
+    record.add(decision);
+    misses.add(decision);
     remember(std::move(record));
     return -FI_ENODATA;
   }
@@ -347,9 +355,11 @@ int Front::Impl::choose(const Question &question, Misses &misses, fi_info **out)
     if (slot.candidate.verdict.accepted &&
         answered.contains({slot.candidate.name, slot.candidate.version})) {
       if (!slot.candidate.origin.empty())
-        record.add({slot.candidate.name, Stage::kPolicy, false,
-                    "another stack with this prov_name comes before it", "",
-                    slot.candidate.origin});
+        record.add({.candidate = slot.candidate.name,
+                    .stage = Stage::kPolicy,
+                    .cause = Cause::kOutranked,
+                    .reason = "another stack with this prov_name comes before it",
+                    .rule = slot.candidate.origin});
       continue;
     }
     reached_hints = ask(slot, question, record, misses, found) || reached_hints;
@@ -359,7 +369,7 @@ int Front::Impl::choose(const Question &question, Misses &misses, fi_info **out)
   }
   std::stable_sort(found.begin(), found.end(), is_better);
   tell_selected(found, record);
-  if (found.empty() && !reached_hints) explain_nothing(record);
+  if (found.empty() && !reached_hints) tell_cause(record);
   remember(std::move(record));
   if (found.empty()) return -FI_ENODATA;
   fi_info **end = out;
@@ -383,9 +393,12 @@ void Front::Impl::tell_selected(const std::vector<Found> &found, DecisionRecord 
       reason += "number " + std::to_string(slot->candidate.preference + 1) + " in `use`, ";
     reason += "rank " + std::to_string(found[i].rank);
     const Candidate &candidate = slot->candidate;
-    record.add({candidate.version != 0 ? candidate.label() : found[i].built->name, Stage::kSelected,
-                true, std::move(reason), "",
-                found[i].rank_rule.empty() ? slot->candidate.origin : found[i].rank_rule});
+    record.add({.candidate = candidate.version != 0 ? candidate.label() : found[i].built->name,
+                .stage = Stage::kSelected,
+                .accepted = true,
+                .cause = Cause::kSelected,
+                .reason = std::move(reason),
+                .rule = found[i].rank_rule.empty() ? candidate.origin : found[i].rank_rule});
   }
 }
 
@@ -411,57 +424,40 @@ int Front::Impl::list_units(uint32_t version, fi_info **out) {
   return *out != nullptr ? 0 : -FI_ENODATA;
 }
 
-void Front::Impl::explain_nothing(const DecisionRecord &record) {
-  const bool any_provider =
-      std::any_of(loader->units().begin(), loader->units().end(),
-                  [](const UnitInfo &unit) { return unit.kind == WEFT_KIND_PROVIDER; });
-  if (!policy.refusal.empty())
-    return;  // it was reported with the other mistakes of the environment
-  if (!any_provider) {
-    std::string folders;
-    for (const auto &folder : policy.plugin_path) folders += folder.value + ", ";
-    std::string line =
-        "no provider plugin can be used (searched: " + folders + options.library_folder + "/weft)";
-    for (const Decision &one : loader->discovery().decisions()) {
-      if (one.accepted) continue;
-      line +=
-          "; " + one.candidate + ": " + one.reason + (one.remedy.empty() ? "" : ": " + one.remedy);
-      break;
-    }
-    if (loader->discovery().decisions().empty())
-      line += ": install one, or name its folder in FI_PROVIDER_PATH";
-    return notice(line);
-  }
+std::string Front::Impl::no_plugin_line() const {
+  std::string folders;
+  for (const auto &folder : policy.plugin_path) folders += folder.value + ", ";
+  std::string line =
+      "no provider plugin can be used (searched: " + folders + options.library_folder + "/weft)";
+  const std::vector<Decision> &troubles = loader->discovery().decisions();
+  if (troubles.empty()) return line + ": install one, or name its folder in FI_PROVIDER_PATH";
+  const auto first = std::ranges::find(troubles, false, &Decision::accepted);
+  return first == troubles.end() ? line : line + "; " + line_of(*first);
+}
+
+void Front::Impl::tell_cause(const DecisionRecord &record) {
+  if (policy.refusal) return;  // it was told with the other mistakes of the environment
+  const auto is_provider = [](const UnitInfo &unit) { return unit.kind == WEFT_KIND_PROVIDER; };
+  if (std::ranges::none_of(loader->units(), is_provider)) return notice(no_plugin_line());
   const bool chosen = policy.filter.has_value() || !policy.hooks.empty() || policy.enable ||
                       !policy.disable.empty() || policy.use || !policy.ranks.empty();
   if (!chosen) return;
-  for (const Decision &one : notes.decisions()) {
-    if (one.reason.rfind("FI_PROVIDER=", 0) == 0) return notice(one.reason + ": " + one.remedy);
-  }
-  // The reason of the candidate that came furthest, of those that the configuration does not
-  // exclude.
+  // A wrong name in FI_PROVIDER.
+  if (const auto &wrong = notes.decisions(); !wrong.empty())
+    return notice(line_of(wrong.front(), {.candidate = false}));
+  // The candidate that came furthest, of those that FI_PROVIDER does not exclude.
   const Decision *furthest = nullptr;
   for (const Decision &one : record.decisions()) {
-    const bool not_named = one.rule == "environment FI_PROVIDER" && one.stage == Stage::kPolicy &&
-                           one.reason.rfind("FI_PROVIDER=", 0) == 0;
-    if (one.accepted || (not_named && furthest != nullptr)) continue;
-    const bool furthest_not_named = furthest != nullptr &&
-                                    furthest->rule == "environment FI_PROVIDER" &&
-                                    furthest->reason.rfind("FI_PROVIDER=", 0) == 0;
-    if (furthest == nullptr || furthest_not_named || one.stage > furthest->stage) furthest = &one;
+    if (one.accepted || (furthest != nullptr && one.cause == Cause::kNotChosen)) continue;
+    if (furthest == nullptr || furthest->cause == Cause::kNotChosen || one.stage > furthest->stage)
+      furthest = &one;
   }
-  if (furthest == nullptr || furthest->lost) return;  // what is lost was told
-  std::string line;
-  if (policy.filter && furthest->reason.rfind("FI_PROVIDER=", 0) != 0)
-    line = "FI_PROVIDER=" + policy.filter->text + ": ";
+  if (furthest == nullptr || furthest->cause == Cause::kLost) return;  // what is lost was told
+  const bool names_filter = !policy.filter || furthest->cause == Cause::kNotChosen;
   // A mistake about hooks concerns every stack.
-  if (furthest->rule != "environment FI_HOOK") line += furthest->candidate + ": ";
-  line += furthest->reason;
-  if (furthest->rule.rfind("environment ", 0) != 0 && !furthest->rule.empty() &&
-      line.find(furthest->rule) == std::string::npos)
-    line += " (" + furthest->rule + ")";
-  if (!furthest->remedy.empty()) line += ": " + furthest->remedy;
-  notice(line);
+  const bool of_hooks = furthest->rule.is_variable("FI_HOOK");
+  notice((names_filter ? "" : "FI_PROVIDER=" + policy.filter->text + ": ") +
+         line_of(*furthest, {.candidate = !of_hooks, .rule = true}));
 }
 
 void Front::Impl::remember(DecisionRecord record) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/json.h"
+#include "core/base/render.h"
 #include "core/base/tostr.h"
 #include "core/loader/discovery.h"
 #include "core/select/front_impl.h"
@@ -86,11 +87,15 @@ Result<std::string> Front::Impl::why_json(std::string_view name) {
   if (told.decisions().empty()) {
     for (const Slot &slot : slots) {
       if (!slot.candidate.only_by_name || lower(slot.candidate.name) != lower(name)) continue;
-      std::string remedy = "give it in FI_PROVIDER, or in prov_name of the hints";
+      Remedy remedy = "give it in FI_PROVIDER, or in prov_name of the hints";
       if (slot.candidate.only_for_caps != 0)
-        remedy += ", with " + caps_text(slot.candidate.only_for_caps) + " in caps";
-      told.add({slot.candidate.label(), Stage::kPolicy, false,
-                "only those who ask for this name are offered it", remedy, slot.candidate.origin});
+        remedy.words += ", with " + caps_text(slot.candidate.only_for_caps) + " in caps";
+      told.add({.candidate = slot.candidate.label(),
+                .stage = Stage::kPolicy,
+                .cause = Cause::kNotNamed,
+                .reason = "only those who ask for this name are offered it",
+                .remedy = std::move(remedy),
+                .rule = slot.candidate.origin});
     }
   }
   if (told.decisions().empty() && !name.empty()) told.add(absence_of(name));
@@ -99,28 +104,27 @@ Result<std::string> Front::Impl::why_json(std::string_view name) {
 
 Decision Front::Impl::absence_of(std::string_view name) const {
   if (const UnitInfo *unit = find_unit(loader->units(), name))
-    return {std::string(name),
-            Stage::kPolicy,
-            false,
-            "it is a " + std::string(kind_name(unit->kind)) + " that no stack uses",
-            "name it in FI_HOOK or in a stack",
-            ""};
-  std::string reason = "no plugin has a unit or stack of this name", remedy;
+    return {.candidate = std::string(name),
+            .stage = Stage::kPolicy,
+            .cause = Cause::kNotNamed,
+            .reason = "it is a " + std::string(kind_name(unit->kind)) + " that no stack uses",
+            .remedy = "name it in FI_HOOK or in a stack"};
+  Decision absence{.candidate = std::string(name),
+                   .stage = Stage::kManifest,
+                   .cause = Cause::kBadName,
+                   .reason = "no plugin has a unit or stack of this name",
+                   .remedy = known_units(loader->units(), name, ~0u)};
   // It may be in a folder that was not looked into.
   for (const Decision &one : loader->discovery().decisions()) {
-    const bool is_folder = std::any_of(
-        policy.plugin_path.begin(), policy.plugin_path.end(),
-        [&](const Sourced<std::string> &folder) { return tidy_path(folder.value) == one.rule; });
+    const bool is_folder = std::any_of(policy.plugin_path.begin(), policy.plugin_path.end(),
+                                       [&](const Sourced<std::string> &folder) {
+                                         return one.rule == Rule::plugin(tidy_path(folder.value));
+                                       });
     if (one.accepted || !is_folder) continue;
-    reason += "; the folder " + one.rule + " was refused: " + one.reason;
-    remedy += one.remedy + "; ";
+    absence.reason += "; the folder " + one.rule.name + " was refused: " + reason_of(one);
+    absence.remedy.words += text_of(one.remedy) + "; ";
   }
-  return {std::string(name),
-          Stage::kManifest,
-          false,
-          reason,
-          remedy + known_units(loader->units(), name, ~0u),
-          ""};
+  return absence;
 }
 
 Result<std::string> Front::Impl::explain_json(std::string_view wanted) {
@@ -128,23 +132,25 @@ Result<std::string> Front::Impl::explain_json(std::string_view wanted) {
   std::string why;
   ordered_json all;
   for (Slot &slot : slots) {
-    const bool labelled = slot.candidate.origin == "stack " + std::string(wanted);
+    const bool labelled = slot.candidate.origin == Rule::stack(std::string(wanted));
     if (!wanted.empty() && !labelled && !is_called(slot, wanted)) continue;
     const bool part = labelled || slot.candidate.version != 0;  // perhaps of several
     if (!all.empty() && !part) continue;
     if (!slot.candidate.verdict.accepted) {
-      why = slot.candidate.name + ": " + slot.candidate.verdict.reason;
-      if (!slot.candidate.verdict.remedy.empty()) why += ": " + slot.candidate.verdict.remedy;
+      why = line_of({.candidate = slot.candidate.name,
+                     .reason = slot.candidate.verdict.reason,
+                     .remedy = slot.candidate.verdict.remedy});
       continue;
     }
     const Built &built = build(slot);
     if (built.stack == nullptr) {
-      why = reason_of(built);
+      why = unusable_line(built);
       continue;
     }
     ordered_json json;
     json["stack"] = built.name;
-    json["origin"] = slot.candidate.origin.empty() ? "built-in" : slot.candidate.origin;
+    json["origin"] =
+        text_of(slot.candidate.origin.empty() ? Rule::built_in() : slot.candidate.origin);
     json["elements"] = chain_json(built.stack->explain());
     if (!part) return dump(json);
     if (all.empty())
@@ -192,7 +198,7 @@ ordered_json Front::Impl::unit_json(const UnitInfo &unit) const {
                        {"plugin", unit.plugin}};
   const Judgement verdict = judge_unit(policy, unit);
   json["allowed"] = verdict.accepted;
-  if (!verdict.accepted) json["reason"] = verdict.reason + " (" + verdict.rule + ")";
+  if (!verdict.accepted) json["reason"] = verdict.reason + " (" + text_of(verdict.rule) + ")";
   json["params"] = ordered_json::array();
   const std::vector<Setting> settings = settings_of(policy, unit);
   for (const ParamInfo &param : unit.params) {
@@ -209,7 +215,7 @@ ordered_json Front::Impl::unit_json(const UnitInfo &unit) const {
     for (const Setting &setting : settings) {
       if (setting.key != param.name) continue;
       one["value"] = setting.value;
-      one["origin"] = setting.where;
+      one["origin"] = text_of(setting.where);
     }
     json["params"].push_back(std::move(one));
   }
@@ -246,8 +252,9 @@ Result<std::string> Front::Impl::plugins_json() {
   json["quarantine"] = loader_options().quarantine_file;
   json["folders"] = ordered_json::array();
   for (const auto &folder : policy.plugin_path)
-    json["folders"].push_back({{"path", folder.value}, {"origin", folder.origin.where}});
-  json["folders"].push_back({{"path", options.library_folder + "/weft"}, {"origin", "built-in"}});
+    json["folders"].push_back({{"path", folder.value}, {"origin", text_of(folder.origin.where)}});
+  json["folders"].push_back(
+      {{"path", options.library_folder + "/weft"}, {"origin", text_of(Rule::built_in())}});
   return dump(json);
 }
 
@@ -274,7 +281,7 @@ std::vector<FrontParam> Front::Impl::params() {
         if (setting.key != param.name) continue;
         one.is_set = true;
         one.value = setting.value;
-        one.origin = setting.where;
+        one.origin = text_of(setting.where);
       }
       all.push_back(std::move(one));
     }

@@ -4,27 +4,10 @@
 #include <new>
 
 #include "core/base/each_element.h"
+#include "core/base/render.h"
 #include "core/select/front_impl.h"
 
 namespace weft {
-namespace {
-
-// A diagnostic with its place in front, unless the text has it already.
-std::string line_of(const Diagnostic &diagnostic) {
-  std::string where = diagnostic.where;
-  if (where.rfind("environment ", 0) == 0) return diagnostic.text;
-  if (diagnostic.text.find("(line ") != std::string::npos) {
-    for (int i = 0; i < 2; ++i) {
-      const size_t colon = where.rfind(':');
-      if (colon != std::string::npos &&
-          where.find_first_not_of("0123456789", colon + 1) == std::string::npos)
-        where.resize(colon);
-    }
-  }
-  return where.empty() ? diagnostic.text : where + ": " + diagnostic.text;
-}
-
-}  // namespace
 
 const std::string *Front::Impl::variable(const char *name) const {
   const auto found = options.environment.find(name);
@@ -114,16 +97,18 @@ void Front::Impl::prepare() {
 void Front::Impl::tell_about_configuration() {
   for (const Diagnostic &one : policy.diagnostics) notice(line_of(one));
   for (const Diagnostic &one : names) {
-    const bool of_filter = one.where == "environment FI_PROVIDER";
     if (one.note) {
       log(FI_LOG_CORE, __func__, __LINE__, one.text, FI_LOG_INFO);
       continue;
     }
-    if (one.error || (!of_filter && one.where.rfind("environment ", 0) == 0)) notice(line_of(one));
+    // A name in FI_PROVIDER that nothing has is in `notes`, too.
+    const bool of_variable =
+        one.where.is(Rule::Kind::kEnvironment) && !one.where.is_variable("FI_PROVIDER");
+    if (one.error || of_variable) notice(line_of(one));
   }
   for (const Decision &one : notes.decisions()) {
     // A name that is close to an existing one is misspelt. Others may be meant for other hosts.
-    if (one.remedy.rfind("did you mean", 0) == 0) notice(one.reason + ": " + one.remedy);
+    if (!one.remedy.meant.empty()) notice(line_of(one, {.candidate = false}));
   }
 }
 

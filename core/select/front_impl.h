@@ -69,7 +69,7 @@ struct Found {
   const Slot *slot = nullptr;
   const Built *built = nullptr;
   int32_t rank = 0;
-  std::string rank_rule;
+  Rule rank_rule;
 };
 
 // Turns std::bad_alloc, the only exception that these throw, into an error.
@@ -126,15 +126,13 @@ struct Front::Impl {
   bool ask(Slot &slot, const Question &question, DecisionRecord &record, Misses &misses,
            std::vector<Found> &found);
   // The decision on a provider that the configuration asks for and has nothing left; told once.
-  Decision lost(const Slot &slot, const std::string &reason);
-  // Keeps the one attribute that matters most.
-  static Miss miss_of(const std::string &candidate, const Match &match);
+  Decision lost(const Slot &slot, std::string reason);
   // A name in the hints that no unit has, perhaps a misspelt one: every candidate is refused for
   // it.
   void check_prov_name(const fi_info *hints, Misses &misses) const;
   int getinfo(const Question &question, fi_info **out);
   // Logs why nothing was found: one warning, and at level info a line for each candidate.
-  void tell_misses(const std::vector<Miss> &misses) const;
+  void tell_misses(const std::vector<Decision> &misses) const;
   int choose(const Question &question, Misses &misses, fi_info **out);
   int choose_watched(const Question &question, Misses &misses, fi_info **out);
   static void tell_selected(const std::vector<Found> &found, DecisionRecord &record);
@@ -142,11 +140,13 @@ struct Front::Impl {
   int list_units(uint32_t version, fi_info **out);
   // No candidate came as far as the hints: the configuration is the reason, or nothing is
   // installed. Gives one notice with the cause.
-  void explain_nothing(const DecisionRecord &record);
+  void tell_cause(const DecisionRecord &record);
+  std::string no_plugin_line() const;
   void remember(DecisionRecord record);
 
   // ---- opening
-  static std::string reason_of(const Built &built);
+  // Why a stack could not be built, in one line.
+  static std::string unusable_line(const Built &built);
   bool is_called(Slot &slot, std::string_view prov_name);
   std::vector<Slot *> slots_called(const fi_fabric_attr &attr, const fi_info *info);
   int fabric(fi_fabric_attr *attr, const fi_info *info, fid_fabric **out, void *context);

@@ -544,6 +544,17 @@ TEST_F(FrontTest, AFileThatIsRefusedIsNotOpened) {
   EXPECT_FALSE(from.refuse({"/late.so", Stage::kGetinfo, "", ""})) << "it was asked already";
 }
 
+// The words of a remedy are anybody's; they do not make the core's own reason of it.
+TEST_F(FrontTest, ARemedyThatSendsToAManualHidesNoReason) {
+  site(
+      "version: 1\nstacks: {mine: [{hook: trace, on_unavailable: skip}, {provider: tcp}]}\n"
+      "use: [mine]\n");
+  Front &from = front();
+  ASSERT_TRUE(from.refuse(
+      {installed_->at("lib/weft/toys.so"), Stage::kGetinfo, "it stalled", "see its manual"}));
+  EXPECT_EQ(from.explain_json("mine").error().text, "tcp: it stalled: see its manual");
+}
+
 TEST_F(FrontTest, EachCallIntoAPluginIsHeard) {
   Front &from = front({{"FI_PROVIDER", "tcp"}});
   std::vector<std::string> heard;

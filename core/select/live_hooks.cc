@@ -2,6 +2,7 @@
 // Attaches hooks to live objects and detaches them.
 #include <algorithm>
 
+#include "core/base/render.h"
 #include "core/select/front_impl.h"
 
 namespace weft {
@@ -20,10 +21,10 @@ Result<std::shared_ptr<Hook>> Front::Impl::live_hook(std::string_view name,
   const UnitInfo *unit = find_unit(loader->units(), name);
   if (unit == nullptr || unit->kind != WEFT_KIND_HOOK)
     return fail(FI_ENOENT, "no hook %s: %s", in_quotes(name).c_str(),
-                known_units(loader->units(), name, 1u << WEFT_KIND_HOOK).c_str());
+                text_of(known_units(loader->units(), name, 1u << WEFT_KIND_HOOK)).c_str());
   if (const Judgement verdict = judge_unit(policy, *unit); !verdict.accepted)
-    return fail(FI_EPERM, "%s (%s): %s", verdict.reason.c_str(), verdict.rule.c_str(),
-                verdict.remedy.c_str());
+    return fail(FI_EPERM, "%s (%s): %s", verdict.reason.c_str(), text_of(verdict.rule).c_str(),
+                text_of(verdict.remedy).c_str());
   std::lock_guard lock(mutex);
   // The same hook each time, so that it finds its state on an object again; another one if it is to
   // be set otherwise.
@@ -35,7 +36,7 @@ Result<std::shared_ptr<Hook>> Front::Impl::live_hook(std::string_view name,
   if (loaded == nullptr) {
     const Decision *why = loading.last(unit->name);
     return fail(FI_ENODEV, "hook %s: %s", unit->name.c_str(),
-                why != nullptr ? why->reason.c_str() : "it cannot be loaded");
+                why != nullptr ? reason_of(*why).c_str() : "it cannot be loaded");
   }
   InstanceSpec spec;
   spec.unit = *loaded;

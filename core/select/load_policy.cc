@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "config/policy_keys.h"
+#include "core/base/render.h"
 #include "core/base/same_word.h"
 #include "core/select/policy.h"
 
@@ -21,12 +22,9 @@ namespace {
 
 constexpr size_t kMaxFile = size_t{1} << 20;
 
-std::string text_of(const weft_where &where) {
-  if (where.file == nullptr) return "unknown place";
-  std::string text = where.file;
-  if (where.line != 0) text += ":" + std::to_string(where.line);
-  if (where.line != 0 && where.column != 0) text += ":" + std::to_string(where.column);
-  return text;
+Rule rule_of(const weft_where *where) {
+  if (where == nullptr || where->file == nullptr) return {};
+  return Rule::file(where->file, where->line, where->column);
 }
 
 std::string string_of(const char *text) {
@@ -70,8 +68,8 @@ std::vector<std::string> drop_ins(const std::string &folder, std::vector<Diagnos
   DIR *dir = ::opendir(folder.c_str());
   if (dir == nullptr) {
     if (errno != ENOENT && errno != ENOTDIR)
-      diagnostics.push_back(
-          {true, folder, std::string(std::strerror(errno)) + ": nothing in it is read"});
+      diagnostics.push_back({true, Rule::file(folder),
+                             std::string(std::strerror(errno)) + ": nothing in it is read"});
     return files;
   }
   while (const dirent *entry = ::readdir(dir)) {
@@ -113,7 +111,7 @@ class Merger {
     Result<std::string> text = read_file(path);
     if (!text) {
       if (text.error().code == FI_ENOENT) return false;
-      error(path, text.error().text + ": the file is left out");
+      error(Rule::file(path), text.error().text + ": the file is left out");
       policy_.files.push_back({path, system, false});
       return true;
     }
@@ -126,8 +124,8 @@ class Merger {
         reader_error_ = opened.error().text;
     }
     if (reader_ == nullptr) {
-      error(path, "cannot be read, since the YAML reader cannot be loaded (" + reader_error_ +
-                      "): the file is left out");
+      error(Rule::file(path), "cannot be read, since the YAML reader cannot be loaded (" +
+                                  reader_error_ + "): the file is left out");
       return true;
     }
     weft_policy *read = nullptr;
@@ -135,15 +133,16 @@ class Merger {
     const int32_t rc = reader_->read_policy(
         path.c_str(), text->data(), text->size(),
         [](void *arg, uint32_t severity, const weft_where *where, const char *what) {
-          static_cast<Policy *>(arg)->diagnostics.push_back(
-              {severity == WEFT_DIAG_ERROR, where != nullptr ? text_of(*where) : "",
-               string_of(what)});
+          static_cast<Policy *>(arg)->diagnostics.push_back({.error = severity == WEFT_DIAG_ERROR,
+                                                             .where = rule_of(where),
+                                                             .text = string_of(what),
+                                                             .tells_line = true});
         },
         &policy_, &read);
     const std::unique_ptr<weft_policy, void (*)(weft_policy *)> owned(read, reader_->free_policy);
     if (rc != 0 || read == nullptr) {
-      if (policy_.diagnostics.size() == before) error(path, "cannot be read");
-      error(path, "has errors: the file is left out");
+      if (policy_.diagnostics.size() == before) error(Rule::file(path), "cannot be read");
+      error(Rule::file(path), "has errors: the file is left out");
       if (read != nullptr) keep_names(*read, system);
       return true;
     }
@@ -162,7 +161,7 @@ class Merger {
       if (filter) {
         policy_.filter = *std::move(filter);
       } else {
-        refuse("FI_PROVIDER=" + *text + ": " + filter.error().text);
+        refuse("FI_PROVIDER", *text + ": " + filter.error().text);
       }
     }
     if (const std::string *text = value("FI_HOOK"); text != nullptr && !text->empty()) {
@@ -170,26 +169,28 @@ class Merger {
       if (hooks) {
         policy_.hooks = *std::move(hooks);
       } else {
-        refuse("FI_HOOK=" + *text + ": " + hooks.error().text);
+        refuse("FI_HOOK", *text + ": " + hooks.error().text);
       }
     }
     if (const std::string *text = value("FI_PROVIDER_PATH")) {
       Result<std::vector<std::string>> folders = parse_provider_path(*text);
       if (!folders) {
-        error("environment FI_PROVIDER_PATH", folders.error().text + ": the variable is ignored");
-      } else if (!folders->empty() && may_set("plugins.path", "environment FI_PROVIDER_PATH")) {
+        error(Rule::environment("FI_PROVIDER_PATH"),
+              folders.error().text + ": the variable is ignored");
+      } else if (!folders->empty() &&
+                 may_set("plugins.path", Rule::environment("FI_PROVIDER_PATH"))) {
         std::vector<Sourced<std::string>> path;
         for (std::string &folder : *folders)
-          path.push_back({std::move(folder), {"environment FI_PROVIDER_PATH"}});
+          path.push_back({std::move(folder), {Rule::environment("FI_PROVIDER_PATH")}});
         policy_.plugin_path.insert(policy_.plugin_path.begin(), path.begin(), path.end());
       }
     }
     if (const std::string *text = value("FI_CONTROL")) {
       if (*text != "allow" && *text != "deny")
-        error("environment FI_CONTROL",
+        error(Rule::environment("FI_CONTROL"),
               "FI_CONTROL=" + *text + ": write allow or deny: the variable is ignored");
-      else if (may_set("control", "environment FI_CONTROL"))
-        policy_.control_allow = {*text == "allow", {"environment FI_CONTROL"}};
+      else if (may_set("control", Rule::environment("FI_CONTROL")))
+        policy_.control_allow = {*text == "allow", {Rule::environment("FI_CONTROL")}};
     }
     policy_.variables = sources_.environment;
   }
@@ -201,19 +202,20 @@ class Merger {
   }
 
  private:
-  void error(const std::string &where, const std::string &text) {
+  void error(const Rule &where, const std::string &text) {
     policy_.diagnostics.push_back({true, where, text});
   }
-  void refuse(const std::string &text) {
-    if (policy_.refusal.empty()) policy_.refusal = text;
-    error(text.substr(0, 7) == "FI_HOOK" ? "environment FI_HOOK" : "environment FI_PROVIDER", text);
+  void refuse(const std::string &variable, const std::string &text) {
+    error(Rule::environment(variable), variable + "=" + text);
+    if (!policy_.refusal) policy_.refusal = policy_.diagnostics.back();
   }
 
-  bool may_set(std::string_view key, const std::string &where) {
+  bool may_set(std::string_view key, const Rule &where) {
     const Sourced<std::string> *final = final_key(policy_, key);
     if (final == nullptr) return true;
     policy_.diagnostics.push_back({false, where,
-                                   std::string(key) + " is final in " + final->origin.where +
+                                   std::string(key) + " is final in " +
+                                       text_of(final->origin.where) +
                                        ": what stands here is ignored"});
     return false;
   }
@@ -328,15 +330,15 @@ Policy load_policy(const PolicySources &sources) {
   Policy policy;
   // A provider that stock libfabric dropped; programs still ask for it, some of them by its protocol.
   // It had connections and datagrams, and atomics.
-  const StackElement rxm = {WEFT_KIND_LAYER, "rxm", false, {}, "built-in"},
-                     tcp = {WEFT_KIND_PROVIDER, "tcp", false, {}, "built-in"},
-                     udp = {WEFT_KIND_PROVIDER, "udp", false, {}, "built-in"};
+  const StackElement rxm = {WEFT_KIND_LAYER, "rxm", false, {}, Rule::built_in()},
+                     tcp = {WEFT_KIND_PROVIDER, "tcp", false, {}, Rule::built_in()},
+                     udp = {WEFT_KIND_PROVIDER, "udp", false, {}, Rule::built_in()};
   const std::vector<std::pair<std::vector<StackElement>, uint64_t>> parts = {
       {{tcp}, 0}, {{udp}, 0}, {{rxm, tcp}, FI_ATOMIC}};
   for (size_t i = 0; i < parts.size(); ++i)
     policy.stacks.push_back({.name = "sockets",
                              .elements = parts[i].first,
-                             .origin = {"built-in"},
+                             .origin = {Rule::built_in()},
                              .protocol = FI_PROTO_SOCK_TCP,
                              .version = uint32_t(FI_VERSION(1, i)),
                              .auto_progress = true,
@@ -352,7 +354,7 @@ Policy load_policy(const PolicySources &sources) {
         named != sources.environment.end() && !named->second.empty()) {
       if (!merger.file(named->second, false)) {
         policy.diagnostics.push_back(
-            {true, "environment FI_CONFIG", "there is no file " + named->second});
+            {true, Rule::environment("FI_CONFIG"), "there is no file " + named->second});
         policy.files.push_back({named->second, false, false});
       }
     }

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "config/policy_keys.h"
+#include "core/base/render.h"
 #include "core/base/same_word.h"
 
 namespace weft {
@@ -35,13 +36,13 @@ bool item_admits(const FilterItem &item, const StackUnits &units) {
 }
 
 void set_built_in(const PolicyKey &key, std::optional<Sourced<bool>> &value) {
-  value = {key.more.built_in == words_of(key.form)[0], {"built-in"}};
+  value = {key.more.built_in == words_of(key.form)[0], {Rule::built_in()}};
 }
 void set_built_in(const PolicyKey &key, std::optional<Sourced<int64_t>> &value) {
   int64_t number = 0;
   std::from_chars(key.more.built_in.data(), key.more.built_in.data() + key.more.built_in.size(),
                   number);
-  value = {number, {"built-in"}};
+  value = {number, {Rule::built_in()}};
 }
 
 }  // namespace
@@ -81,7 +82,7 @@ Judgement judge_unit(const Policy &policy, const UnitInfo &unit) {
   for (const auto &disabled : policy.disable) {
     if (!is_named(unit, disabled.value)) continue;
     if (lifted && !disabled.origin.final) continue;
-    return {false, unit.name + " is disabled",
+    return {false, Cause::kSwitchedOff, unit.name + " is disabled",
             disabled.origin.final ? "the key is final: ask who administers this host"
                                   : "take it out of providers.disable, or name it in FI_PROVIDER",
             disabled.origin.where};
@@ -89,7 +90,7 @@ Judgement judge_unit(const Policy &policy, const UnitInfo &unit) {
   if (policy.enable && unit.kind == WEFT_KIND_PROVIDER &&
       !(lifted && !policy.enable->origin.final)) {
     if (!enables(policy, unit))
-      return {false, unit.name + " is not in providers.enable",
+      return {false, Cause::kSwitchedOff, unit.name + " is not in providers.enable",
               policy.enable->origin.final ? "the key is final: ask who administers this host"
                                           : "add it to providers.enable, or name it in FI_PROVIDER",
               policy.enable->origin.where};
@@ -104,9 +105,10 @@ Judgement judge_filter(const Policy &policy, const StackUnits &units) {
                                  [&](const FilterItem &item) { return item_admits(item, units); });
   if (named != filter.exclude) return {};
   const std::string given = "FI_PROVIDER=" + filter.text;
-  return {false, filter.exclude ? given + " excludes it" : given + " does not name it",
+  return {false, Cause::kNotChosen,
+          filter.exclude ? given + " excludes it" : given + " does not name it",
           filter.exclude ? "take it out of the list" : "add it to the list, or unset the variable",
-          "environment FI_PROVIDER"};
+          Rule::environment("FI_PROVIDER")};
 }
 
 std::string in_capitals(std::string_view name) {
@@ -145,20 +147,20 @@ std::vector<Setting> settings_of(const Policy &policy, const UnitInfo &unit,
       if (const Sourced<std::string> *final = final_key(policy, key)) {
         if (diagnostics != nullptr)
           diagnostics->push_back(
-              {false, "environment " + variable,
-               key + " is final in " + final->origin.where + ": the variable is ignored"});
+              {false, Rule::environment(variable),
+               key + " is final in " + text_of(final->origin.where) + ": the variable is ignored"});
         continue;
       }
       const Result<ParamValue> parsed =
           parse_param({param.type, param.name, param.minimum, param.maximum}, found->second);
       if (parsed) {
-        settings.push_back({param.name, found->second, "environment " + variable});
+        settings.push_back({param.name, found->second, Rule::environment(variable)});
       } else if (diagnostics != nullptr) {
         const auto other =
             std::find_if(settings.rbegin(), settings.rend(),
                          [&](const Setting &setting) { return setting.key == param.name; });
         diagnostics->push_back(
-            {true, "environment " + variable,
+            {true, Rule::environment(variable),
              unused_line(variable, parsed.error().text,
                          other != settings.rend() ? &*other : nullptr,
                          param.has_default ? param.default_value.c_str() : nullptr)});

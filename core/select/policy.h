@@ -3,11 +3,11 @@
 // with the origin of every value.
 //
 // Example:
-//     // Why a unit may not be used here; "" if it may.
-//     inline std::string refused(const PolicySources &sources, const UnitInfo &unit) {
+//     // The line of the site's files because of which a unit may not be used here; empty: it may.
+//     inline Rule refused(const PolicySources &sources, const UnitInfo &unit) {
 //       const Policy policy = load_policy(sources);  // policy.diagnostics: wrong files, final keys
 //       const Judgement verdict = judge_unit(policy, unit);
-//       return verdict.accepted ? "" : verdict.reason + " (" + verdict.rule + ")";
+//       return verdict.accepted ? Rule() : verdict.rule;
 //     }
 //
 // Precedence, weakest first: built-in, /usr/share/weft/*.yaml, /etc/weft/*.yaml (each in order of
@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "config/policy.h"
+#include "core/base/decision.h"
 #include "core/loader/loader.h"
 #include "core/select/environment.h"
 #include "core/select/stack_units.h"
@@ -36,13 +37,6 @@
 #include "core/stack/usable_settings.h"
 
 namespace weft {
-
-struct Diagnostic {
-  bool error = false;
-  std::string where;  // "/etc/weft/10-site.yaml:3:5"
-  std::string text;
-  bool note = false;  // no mistake, only good to know
-};
 
 struct PolicyFile {
   std::string path;
@@ -61,7 +55,8 @@ struct Policy : PolicyContent {
   std::vector<Diagnostic> diagnostics;
   std::vector<Policy> flawed;  // files with errors, each as far as it could be read: not applied;
                                // check_names looks at the names in them
-  std::string refusal;  // why nothing may be chosen: FI_PROVIDER or FI_HOOK cannot be understood
+  // Why nothing may be chosen: FI_PROVIDER or FI_HOOK cannot be understood.
+  std::optional<Diagnostic> refusal;
 };
 
 struct PolicySources {
@@ -82,7 +77,10 @@ const Sourced<std::string> *final_key(const Policy &policy, std::string_view key
 
 struct Judgement {
   bool accepted = true;
-  std::string reason, remedy, rule;
+  Cause cause = Cause::kWords;
+  std::string reason = {};
+  Remedy remedy = {};
+  Rule rule = {};
 };
 
 // The verdict of enable and disable on one unit. FI_PROVIDER lifts them if it names the unit.

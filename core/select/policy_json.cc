@@ -7,6 +7,7 @@
 
 #include "config/policy_keys.h"
 #include "core/base/json.h"
+#include "core/base/render.h"
 #include "core/select/candidates.h"
 #include "core/select/policy.h"
 
@@ -72,7 +73,7 @@ class Values {
   void add(const std::string &path, ordered_json value, const Origin &origin) {
     list_.push_back({{"key", path},
                      {"value", std::move(value)},
-                     {"origin", origin.where},
+                     {"origin", text_of(origin.where)},
                      {"final", origin.final}});
   }
 
@@ -115,7 +116,7 @@ class Values {
       }
       for (const ParamInfo &param : unit.params) {
         if (!strongest.contains(param.name) && param.has_default)
-          add(path(unit.name, param.name), param.default_value, {"default"});
+          add(path(unit.name, param.name), param.default_value, {Rule::of_declaration()});
       }
     }
     for (const UnitParam &param : params) {
@@ -133,12 +134,12 @@ class Values {
         items.push_back(std::move(text));
       }
       add(policy_.filter->exclude ? "filter.exclude" : "filter.include", std::move(items),
-          {"environment FI_PROVIDER"});
+          {Rule::environment("FI_PROVIDER")});
     }
     if (!policy_.hooks.empty()) {
       ordered_json hooks = ordered_json::array();
       for (const Word &word : policy_.hooks) hooks.push_back(word.text);
-      add("hooks", std::move(hooks), {"environment FI_HOOK"});
+      add("hooks", std::move(hooks), {Rule::environment("FI_HOOK")});
     }
   }
 
@@ -170,12 +171,7 @@ std::string policy_json(const Policy &policy, const std::vector<UnitInfo> &units
   for (const PolicyFile &file : policy.files)
     json["files"].push_back({{"path", file.path}, {"system", file.system}, {"used", file.used}});
   json["diagnostics"] = ordered_json::array();
-  for (const Diagnostic &one : diagnostics)
-    json["diagnostics"].push_back({{"severity", one.error  ? "error"
-                                                : one.note ? "note"
-                                                           : "warning"},
-                                   {"where", one.where},
-                                   {"text", one.text}});
+  for (const Diagnostic &one : diagnostics) json["diagnostics"].push_back(json_of(one));
   json["values"] = std::move(values);
   return dump(json);
 }

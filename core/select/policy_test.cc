@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/base/render.h"
 #include "core/loader/test_folder.h"
 #include "core/select/stock_variables.h"
 #include "tests/paths.h"
@@ -57,7 +58,8 @@ class PolicyTest : public ::testing::Test {
   }
   static std::string texts(const Policy &policy) {
     std::string all;
-    for (const Diagnostic &one : policy.diagnostics) all += one.where + ": " + one.text + "\n";
+    for (const Diagnostic &one : policy.diagnostics)
+      all += text_of(one.where) + ": " + one.text + "\n";
     return all;
   }
 
@@ -72,7 +74,7 @@ TEST_F(PolicyTest, NothingSaidNothingRead) {
   EXPECT_EQ(texts(policy), "");
   EXPECT_FALSE(policy.enable.has_value());
   EXPECT_TRUE(policy.unprobed_allow->value);
-  EXPECT_EQ(policy.unprobed_allow->origin.where, "built-in");
+  EXPECT_EQ(policy.unprobed_allow->origin.where, Rule::built_in());
   EXPECT_TRUE(judge_unit(policy, unit("tcp")).accepted);
 }
 
@@ -109,16 +111,16 @@ TEST_F(PolicyTest, TheStrongerSourceCounts) {
   const Policy policy = load({{"FI_CONFIG", extra}, {"FI_TCP_IFACE", "b"}});
   EXPECT_EQ(texts(policy), "");
   EXPECT_EQ(policy.probe_budget_ms->value, 4);
-  EXPECT_EQ(policy.probe_budget_ms->origin.where, extra + ":2:11");
+  EXPECT_EQ(policy.probe_budget_ms->origin.where, Rule::file(extra, 2, 11));
   EXPECT_FALSE(policy.unprobed_allow->value);
-  EXPECT_THAT(policy.unprobed_allow->origin.where, HasSubstr(second));
+  EXPECT_THAT(policy.unprobed_allow->origin.where.name, HasSubstr(second));
   EXPECT_EQ(policy.files.size(), 5u);
   const std::vector<Setting> settings = settings_of(policy, unit("tcp"));
   ASSERT_EQ(settings.size(), 3u);
   EXPECT_EQ(settings[0].value, "2");
-  EXPECT_THAT(settings[0].where, HasSubstr(mine));
+  EXPECT_THAT(settings[0].where.name, HasSubstr(mine));
   EXPECT_EQ(settings[2].value, "b");
-  EXPECT_EQ(settings[2].where, "environment FI_TCP_IFACE");
+  EXPECT_EQ(settings[2].where, Rule::environment("FI_TCP_IFACE"));
 }
 
 TEST_F(PolicyTest, AFileWithAnErrorIsLeftOutAsAWhole) {
@@ -173,8 +175,8 @@ TEST_F(PolicyTest, DisableAddsUpAndAStrongerEnableLifts) {
   EXPECT_TRUE(judge_unit(policy, unit("tcp")).accepted);
   const Judgement shm = judge_unit(policy, unit("shm"));
   EXPECT_FALSE(shm.accepted);
-  EXPECT_EQ(shm.rule, path + ":2:28");
-  EXPECT_THAT(shm.remedy, HasSubstr("FI_PROVIDER"));
+  EXPECT_EQ(shm.rule, Rule::file(path, 2, 28));
+  EXPECT_THAT(shm.remedy.words, HasSubstr("FI_PROVIDER"));
   EXPECT_FALSE(judge_unit(policy, unit("verbs")).accepted) << "not in the list";
   EXPECT_TRUE(judge_unit(policy, unit("rxm", WEFT_KIND_LAYER)).accepted)
       << "the list is of providers";
@@ -212,7 +214,7 @@ TEST_F(PolicyTest, FinalKeysStand) {
   EXPECT_EQ(policy.diagnostics.size(), 4u) << texts(policy);
   const Judgement udp = judge_unit(policy, unit("udp"));
   EXPECT_FALSE(udp.accepted);
-  EXPECT_THAT(udp.remedy, HasSubstr("final"));
+  EXPECT_THAT(udp.remedy.words, HasSubstr("final"));
   EXPECT_THAT(policy.ranks, IsEmpty());
   ASSERT_EQ(policy.plugin_path.size(), 1u);
   EXPECT_TRUE(policy.plugin_path[0].origin.final);
@@ -257,13 +259,13 @@ TEST_F(PolicyTest, StacksByNameAndRulesInOrder) {
 
 TEST_F(PolicyTest, AnEmptyUseTakesBackThatOfWeakerFiles) {
   const std::string theirs = site("version: 1\nstacks: {mine: [{provider: udp}]}\nuse: [mine]\n");
-  EXPECT_EQ(load().use->origin.where, theirs + ":3:7");
+  EXPECT_EQ(load().use->origin.where, Rule::file(theirs, 3, 7));
   const std::string mine = user("version: 1\nuse: []\n");
   const Policy policy = load();
   EXPECT_EQ(texts(policy), "");
   ASSERT_TRUE(policy.use);
   EXPECT_TRUE(policy.use->value.empty());
-  EXPECT_EQ(policy.use->origin.where, mine + ":2:1");
+  EXPECT_EQ(policy.use->origin.where, Rule::file(mine, 2, 1));
   EXPECT_THAT(policy_json(policy, {}), HasSubstr("\"use\""));
 }
 
@@ -302,12 +304,12 @@ TEST_F(PolicyTest, FilterJudgesStacks) {
 TEST_F(PolicyTest, MistakesInTheEnvironmentRefuseOrAreIgnored) {
   const Policy filter = load({{"FI_PROVIDER", "tcp,^udp"}});
   EXPECT_EQ(
-      filter.refusal,
+      filter.refusal.value().text,
       "FI_PROVIDER=tcp,^udp: column 5: '^' stands only at the very beginning, for the whole list");
-  EXPECT_EQ(load({{"FI_HOOK", "a,b"}}).refusal.rfind("FI_HOOK=a,b: column 2", 0), 0u);
-  EXPECT_EQ(load({{"FI_HOOK", ""}}).refusal, "");
+  EXPECT_EQ(load({{"FI_HOOK", "a,b"}}).refusal->where, Rule::environment("FI_HOOK"));
+  EXPECT_FALSE(load({{"FI_HOOK", ""}}).refusal);
   const Policy path = load({{"FI_PROVIDER_PATH", "/a::/b"}});
-  EXPECT_EQ(path.refusal, "");
+  EXPECT_FALSE(path.refusal);
   EXPECT_THAT(path.plugin_path, IsEmpty());
   EXPECT_THAT(texts(path), HasSubstr("column 4"));
 }

@@ -126,7 +126,7 @@ bool fits_info(const RankRule &rule, const Place &place, const struct fi_info &i
 }
 
 Judgement refused_by(const RankRule &rule, const std::string &what) {
-  return {false, "a rule of providers.rank switches " + what + " off",
+  return {false, Cause::kSwitchedOff, "a rule of providers.rank switches " + what + " off",
           rule.origin.final ? "the key is final: ask who administers this host"
                             : "change the rule, or add a stronger one",
           rule.origin.where};

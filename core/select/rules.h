@@ -50,7 +50,7 @@ Judgement judge_stack(const Policy &policy, const StackUnits &units, const Place
 struct RuleOutcome {
   Judgement verdict;
   std::optional<int32_t> rank;
-  std::string rank_rule;  // the place of the rule
+  Rule rank_rule;  // where the rule stands
 };
 RuleOutcome judge_info(const Policy &policy, const StackUnits &units, const Place &place,
                        const struct fi_info &info);

@@ -80,7 +80,7 @@ class RulesTest : public ::testing::Test {
     info_->domain_attr->name = strdup("mlx5_0");
   }
   void rule(RankRule rule) {
-    rule.origin.where = "file:" + std::to_string(policy_.ranks.size() + 1);
+    rule.origin.where = Rule::file("file", static_cast<uint32_t>(policy_.ranks.size() + 1));
     policy_.ranks.push_back(std::move(rule));
   }
   RuleOutcome judge() { return judge_info(policy_, {&tcp_}, place_, *info_); }
@@ -98,7 +98,7 @@ TEST_F(RulesTest, TheStrongestMatchCounts) {
   rule({.provider = "verbs", .rank = 3});
   const RuleOutcome outcome = judge();
   EXPECT_EQ(outcome.rank, 2);
-  EXPECT_EQ(outcome.rank_rule, "file:2");
+  EXPECT_EQ(outcome.rank_rule, Rule::file("file", 2));
   EXPECT_TRUE(outcome.verdict.accepted);
   EXPECT_EQ(asked_, 0) << "no rule needed the host";
 }
@@ -109,7 +109,7 @@ TEST_F(RulesTest, RankAndUseMayComeFromDifferentRules) {
   RuleOutcome outcome = judge();
   EXPECT_EQ(outcome.rank, 2);
   EXPECT_FALSE(outcome.verdict.accepted);
-  EXPECT_EQ(outcome.verdict.rule, "file:1");
+  EXPECT_EQ(outcome.verdict.rule, Rule::file("file", 1));
   EXPECT_THAT(outcome.verdict.reason, HasSubstr("mlx5_0"));
   rule({.provider = "tcp", .enable = true});
   EXPECT_TRUE(judge().verdict.accepted);

@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "core/base/each_element.h"
+#include "core/base/render.h"
 #include "core/select/call_record.h"
 #include "core/select/front_impl.h"
+#include "core/select/unit_words.h"
 
 namespace weft {
 namespace {
@@ -93,8 +95,12 @@ class Front::Impl::Composer {
   }
 
   void refuse(Stage stage, std::string reason, std::string remedy) {
-    made_.decisions.add({slot_.candidate.label(), stage, false, std::move(reason),
-                         std::move(remedy), slot_.candidate.origin});
+    made_.decisions.add({.candidate = slot_.candidate.label(),
+                         .stage = stage,
+                         .cause = Cause::kElement,
+                         .reason = std::move(reason),
+                         .remedy = std::move(remedy),
+                         .rule = slot_.candidate.origin});
   }
 
   Impl &front_;
@@ -121,8 +127,11 @@ void Front::Impl::compose(const Slot &slot, Built &made) {
     made.name = plan.name;
     made.stack = *std::move(stack);
   } else {
-    made.decisions.add({slot.candidate.label(), Stage::kInit, false, stack.error().text, "",
-                        slot.candidate.origin});
+    made.decisions.add({.candidate = slot.candidate.label(),
+                        .stage = Stage::kInit,
+                        .cause = Cause::kUnit,
+                        .reason = stack.error().text,
+                        .rule = slot.candidate.origin});
     if (stack.error().code == FI_EINVAL && has_settings(plan.elements))
       tell_wrong_setting(stack.error().text);
   }
@@ -131,16 +140,16 @@ void Front::Impl::compose(const Slot &slot, Built &made) {
 // A value that only the unit knows to be wrong. What a declaration tells was told before.
 void Front::Impl::tell_wrong_setting(const std::string &text) {
   const bool told = std::any_of(names.begin(), names.end(), [&](const Diagnostic &one) {
-    return one.error && text.find(one.where) != std::string::npos;
+    return one.error && is_in_words(one.where, text);
   });
   if (!told) notice(text);
 }
 
-std::string Front::Impl::reason_of(const Built &built) {
+std::string Front::Impl::unusable_line(const Built &built) {
   std::string why;
   for (const Decision &one : built.decisions.decisions()) {
-    if (one.accepted || (one.remedy.rfind("see ", 0) == 0 && !why.empty())) continue;
-    why = one.candidate + ": " + one.reason + (one.remedy.empty() ? "" : ": " + one.remedy);
+    if (one.accepted || (one.cause == Cause::kElement && !why.empty())) continue;
+    why = line_of(one);
   }
   return why;
 }
@@ -236,7 +245,7 @@ int Front::Impl::open_fabric(fi_fabric_attr *attr, const fi_info *info, fid_fabr
   for (Slot *slot : slots_called(*attr, info)) {
     const Built &built = build(*slot);
     if (built.stack == nullptr) {
-      unusable = reason_of(built);
+      unusable = unusable_line(built);
       continue;
     }
     Result<fid_fabric *> opened = built.stack->fabric(attr, context);

@@ -73,7 +73,7 @@ class Hints {
   const char *domain_name_ = nullptr;
 };
 
-// Refusals speak of hints. These were none.
+// What a unit says of hints, where there were none.
 std::string of_an_opening(std::string text) {
   constexpr std::string_view kHints = "hints.";
   for (size_t at = 0; (at = text.find(kHints, at)) != std::string::npos;)
@@ -100,7 +100,7 @@ Result<void> check_attributes(uint32_t api_version, const Hints &hints,
     if (!nearest || match.distance() < nearest->distance()) nearest = std::move(match);
   }
   return fail(FI_EINVAL, "%s",
-              nearest ? of_an_opening(nearest->reason).c_str() : "nothing is offered any more");
+              nearest ? nearest->reason("info.").c_str() : "nothing is offered any more");
 }
 
 }  // namespace

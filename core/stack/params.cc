@@ -8,6 +8,8 @@
 #include <charconv>
 #include <optional>
 
+#include "core/base/render.h"
+
 namespace weft {
 namespace {
 
@@ -185,7 +187,7 @@ Result<ParamSet> resolve_params(std::string_view unit_name, const weft_unit &uni
     if (index == names.size()) {
       const std::string close = nearest(setting.key, names);
       return fail(FI_EINVAL, "%s has no parameter %s (%s)%s%s%s", owner.c_str(),
-                  quoted(setting.key).c_str(), setting.where.c_str(),
+                  quoted(setting.key).c_str(), text_of(setting.where).c_str(),
                   close.empty() ? "" : ": did you mean \"", close.c_str(),
                   close.empty() ? "" : "\"?");
     }
@@ -194,7 +196,7 @@ Result<ParamSet> resolve_params(std::string_view unit_name, const weft_unit &uni
         parse_param({param.type, param.name, param.minimum, param.maximum}, setting.value);
     if (!value) {
       return fail(FI_EINVAL, "%s: parameter %s: %s (%s)", owner.c_str(), param.name,
-                  value.error().text.c_str(), setting.where.c_str());
+                  value.error().text.c_str(), text_of(setting.where).c_str());
     }
     chosen[index] = &setting;
   }
@@ -218,8 +220,9 @@ Result<ParamSet> resolve_params(std::string_view unit_name, const weft_unit &uni
       if (param.type == WEFT_TYPE_STRING || param.type == WEFT_TYPE_LIST)
         value.string_core = set.texts_.emplace_back(std::move(parsed->text)).c_str();
     }
-    value.origin_core =
-        chosen[i] != nullptr ? set.texts_.emplace_back(chosen[i]->where).c_str() : "default";
+    value.origin_core = chosen[i] != nullptr
+                            ? set.texts_.emplace_back(text_of(chosen[i]->where)).c_str()
+                            : "default";
     set.values_.push_back(value);
   }
   return set;

@@ -7,7 +7,7 @@
 //               parse_param({.type = WEFT_TYPE_SIZE, .name = "eager_size"}, "16K"));
 //      const int64_t bytes = size.number;  // 16384
 //      return resolve_params("tcp", tcp,
-//                            {{"connect_timeout_ms", "5000", "/etc/weft/a.yaml:9:3"}});
+//                            {{"connect_timeout_ms", "5000", Rule::file("/etc/weft/a.yaml", 9)}});
 //    }
 //
 // Strict: a value that does not fit its type or range, and a name that the unit does not declare,
@@ -23,6 +23,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "core/base/rule.h"
 
 namespace weft {
 
@@ -46,7 +48,7 @@ std::string_view type_name(uint32_t type);  // "bool", "int", "size", "string", 
 
 struct Setting {
   std::string key, value;
-  std::string where;  // "/etc/weft/10-site.yaml:9:3", "environment FI_TCP_..."
+  Rule where = {};  // what sets it: a line of a file, a variable
 };
 
 // The values of one instance, in the order of unit->params. Movable; the pointers in values() stay

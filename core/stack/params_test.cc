@@ -90,10 +90,10 @@ weft_unit unit_with_params() {
 
 TEST(ResolveParams, TheLastSettingCounts) {
   const weft_unit unit = unit_with_params();
-  Result<ParamSet> resolved =
-      resolve_params("tcp", unit,
-                     {{"connect_timeout_ms", "10", "/etc/weft/a.yaml:2:3"},
-                      {"connect_timeout_ms", "20", "environment FI_TCP_CONNECT_TIMEOUT_MS"}});
+  Result<ParamSet> resolved = resolve_params(
+      "tcp", unit,
+      {{"connect_timeout_ms", "10", Rule::file("/etc/weft/a.yaml", 2, 3)},
+       {"connect_timeout_ms", "20", Rule::environment("FI_TCP_CONNECT_TIMEOUT_MS")}});
   ASSERT_TRUE(resolved.has_value());
   const ParamSet set = std::move(*resolved);  // pointers must survive the move
   ASSERT_EQ(set.count(), 2u);
@@ -119,18 +119,21 @@ TEST(ResolveParams, DefaultsAreParsedLikeAnyValue) {
 TEST(ResolveParams, ErrorsNameUnitPlaceAndRemedy) {
   const weft_unit unit = unit_with_params();
   EXPECT_EQ(
-      resolve_params("tcp", unit, {{"connect_timeout_sm", "1", "/etc/w.yaml:2:3"}}).error().text,
+      resolve_params("tcp", unit, {{"connect_timeout_sm", "1", Rule::file("/etc/w.yaml", 2, 3)}})
+          .error()
+          .text,
       "tcp has no parameter \"connect_timeout_sm\" (/etc/w.yaml:2:3): did you mean "
       "\"connect_timeout_ms\"?");
   EXPECT_EQ(
-      resolve_params("tcp", unit, {{"connect_timeout_ms", "soon", "/etc/w.yaml:2:3"}}).error().text,
+      resolve_params("tcp", unit, {{"connect_timeout_ms", "soon", Rule::file("/etc/w.yaml", 2, 3)}})
+          .error()
+          .text,
       "tcp: parameter connect_timeout_ms: \"soon\" is not an integer from 1 to 100000 "
       "(/etc/w.yaml:2:3)");
   // A mistake is reported even if a stronger setting follows.
-  EXPECT_FALSE(
-      resolve_params("tcp", unit,
-                     {{"connect_timeout_ms", "soon", "a"}, {"connect_timeout_ms", "1", "b"}})
-          .has_value());
+  EXPECT_FALSE(resolve_params("tcp", unit,
+                              {{"connect_timeout_ms", "soon", {}}, {"connect_timeout_ms", "1", {}}})
+                   .has_value());
 }
 
 }  // namespace

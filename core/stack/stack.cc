@@ -202,9 +202,10 @@ struct Stack::Element {
                                       });
       if (!fitting) return element->refuse(fitting.error(), why);
       if (fitting->empty())
-        return element->refuse({FI_ENODATA, std::string(element->name()) + ": " +
-                                                (nearest ? nearest->reason : "it offers nothing")},
-                               why);
+        return element->refuse(
+            {FI_ENODATA, std::string(element->name()) + ": " +
+                             (nearest ? nearest->reason() : "it offers nothing")},
+            why);
       struct fi_info **end = info;
       for (struct fi_info *one : *fitting) {
         *end = one;

@@ -33,9 +33,9 @@ class StackTest : public ::testing::Test {
   }
   std::vector<struct fi_info *> ask(Stack &stack, const fi_info *hints) {
     rejected_.clear();
-    auto found =
-        stack.getinfo(FI_VERSION(2, 6), nullptr, nullptr, 0, hints,
-                      [&](const fi_info &, const Match &why) { rejected_.push_back(why.reason); });
+    auto found = stack.getinfo(
+        FI_VERSION(2, 6), nullptr, nullptr, 0, hints,
+        [&](const fi_info &, const Match &why) { rejected_.push_back(why.reason()); });
     return found.value_or(std::vector<struct fi_info *>{});
   }
   struct fid_ep *open(Stack &stack) {
@@ -229,10 +229,11 @@ TEST_F(StackTest, AnOpenFabricKeepsItsStack) {
 }
 
 TEST_F(StackTest, UnitsSeeTheirParameters) {
-  ASSERT_TRUE(build("tcp", {tcp({{"eager_size", "32K", "/etc/weft/a.yaml:1:2"}})}).has_value());
+  ASSERT_TRUE(build("tcp", {tcp({{"eager_size", "32K", Rule::file("/etc/weft/a.yaml", 1, 2)}})})
+                  .has_value());
   EXPECT_THAT(plugin_.params,
               ElementsAre("eager_size=32768@/etc/weft/a.yaml:1:2", "iface=0@default"));
-  auto bad = build("tcp", {tcp({{"eager_size", "2G", "/etc/weft/a.yaml:1:2"}})});
+  auto bad = build("tcp", {tcp({{"eager_size", "2G", Rule::file("/etc/weft/a.yaml", 1, 2)}})});
   ASSERT_FALSE(bad.has_value());
   EXPECT_THAT(bad.error().text, HasSubstr("out of range"));
   EXPECT_THAT(bad.error().text, HasSubstr("/etc/weft/a.yaml:1:2"));

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
+#include "core/base/render.h"
+
 namespace weft {
 namespace {
-
-constexpr std::string_view kEnvironment = "environment ";
 
 const char *default_of(const weft_unit &unit, const std::string &key) {
   for (uint32_t i = 0; i < unit.param_count; ++i)
@@ -23,15 +23,14 @@ const Setting *last_for(const std::vector<Setting> &settings, const std::string 
 }  // namespace
 
 std::string_view variable_of(const Setting &setting) {
-  const std::string_view where = setting.where;
-  return where.starts_with(kEnvironment) ? where.substr(kEnvironment.size()) : std::string_view();
+  return setting.where.is(Rule::Kind::kEnvironment) ? setting.where.name : std::string_view();
 }
 
 std::string unused_line(std::string_view variable, std::string_view reason, const Setting *other,
                         const char *fallback) {
   std::string line = std::string(variable) + ": " + std::string(reason) + "; ";
   if (other != nullptr)
-    return line + "\"" + other->value + "\", from " + other->where + ", is used";
+    return line + "\"" + other->value + "\", from " + text_of(other->where) + ", is used";
   if (fallback == nullptr || *fallback == '\0') return line + "it counts as not set";
   return line + "the default, \"" + fallback + "\", is used";
 }

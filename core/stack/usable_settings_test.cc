@@ -15,12 +15,12 @@ const weft_param kSize = {sizeof kSize, WEFT_TYPE_INT, "size", "1", "", 0, 0};
 const weft_param *const kUsedParams[] = {&kMode, &kSize};
 const weft_unit kUnit = {.magic = WEFT_UNIT_MAGIC, .params = kUsedParams, .param_count = 2};
 
-const Setting kFile{"size", "4", "/etc/weft/a.yaml:3:5"};
-const Setting kBadFile{"mode", "bad", "/etc/weft/a.yaml:4:5"};
-const Setting kBadMode{"mode", "bad", "environment FI_TOY_MODE"};
-const Setting kGoodMode{"mode", "good", "environment FI_TOY_MODE"};
-const Setting kGoneMode{"mode", "gone", "environment FI_TOY_MODE"};
-const Setting kBadSize{"size", "bad", "environment FI_TOY_SIZE"};
+const Setting kFile{"size", "4", Rule::file("/etc/weft/a.yaml", 3, 5)};
+const Setting kBadFile{"mode", "bad", Rule::file("/etc/weft/a.yaml", 4, 5)};
+const Setting kBadMode{"mode", "bad", Rule::environment("FI_TOY_MODE")};
+const Setting kGoodMode{"mode", "good", Rule::environment("FI_TOY_MODE")};
+const Setting kGoneMode{"mode", "gone", Rule::environment("FI_TOY_MODE")};
+const Setting kBadSize{"size", "bad", Rule::environment("FI_TOY_SIZE")};
 
 class UsableSettings : public testing::Test {
  protected:

@@ -101,7 +101,7 @@ void expect_rejected(const Decision *decision, const Case &c) {
   EXPECT_EQ(stage_name(decision->stage), stage_name(c.stage)) << decision->reason;
   EXPECT_THAT(decision->reason, HasSubstr(c.cause));
   EXPECT_FALSE(decision->remedy.empty());
-  EXPECT_THAT(decision->rule, HasSubstr(std::string(c.file) + ".so"));
+  EXPECT_THAT(decision->rule.name, HasSubstr(std::string(c.file) + ".so"));
 }
 
 void expect_good_loads(Loader &loader) {
@@ -381,7 +381,7 @@ TEST_F(Threaded, NeverForksAndRefusesWhatPolicyDenies) {
   ASSERT_NE(decision, nullptr);
   EXPECT_EQ(decision->stage, Stage::kTrust);
   EXPECT_THAT(decision->reason, HasSubstr("threads and must not fork"));
-  EXPECT_THAT(decision->remedy, HasSubstr("weft plugin check"));
+  EXPECT_THAT(decision->remedy.words, HasSubstr("weft plugin check"));
   EXPECT_FALSE(probe_ran());
 }
 
@@ -454,7 +454,7 @@ TEST_F(Threaded, AChoiceThatIsMetRunsNothingUnknown) {
   const Decision *decision = find_decision(loader.discovery(), "ctor_aborts.so");
   ASSERT_NE(decision, nullptr);
   EXPECT_EQ(decision->stage, Stage::kPolicy);
-  EXPECT_THAT(decision->remedy, HasSubstr("weft plugin check"));
+  EXPECT_THAT(decision->remedy.words, HasSubstr("weft plugin check"));
   EXPECT_FALSE(probe_ran());
 }
 

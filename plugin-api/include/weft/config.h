@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-#define WEFT_CONFIG_VERSION 5 /* both sides must have been built with the same */
+#define WEFT_CONFIG_VERSION 6 /* both sides must have been built with the same */
 #define WEFT_CONFIG_SYMBOL "weft_config_query"
 
 /* A place in a file. line and column count from 1; 0: unknown. */
