@@ -13,13 +13,13 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <memory>
 #include <new>
 #include <string>
 
 #include "core/api/named_objects.h"
 #include "core/api/process.h"
+#include "core/base/guarded_call.h"
 #include "core/base/info.h"
 #include "core/base/tostr.h"
 
@@ -28,15 +28,13 @@ namespace {
 
 constexpr uint32_t kApiVersion = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION);
 
-// Runs `body`. No exception leaves it.
+// Runs the body of an exported function. An exception becomes an errno; the log gets its text.
 template <class F>
-int guarded(F body) noexcept try {
-  return body();
-} catch (const std::bad_alloc &) {
-  return -FI_ENOMEM;
-} catch (const std::exception &error) {
-  process().log.say(FI_LOG_WARN, FI_LOG_CORE, __func__, __LINE__, error.what());
-  return -FI_EOTHER;
+int exported(F body) noexcept {
+  return guarded(body, [](int error, const char *text) {
+    if (error != FI_ENOMEM) process().log.say(FI_LOG_WARN, FI_LOG_CORE, "guarded", __LINE__, text);
+    return -error;
+  });
 }
 
 // No address of any format is longer. What claims to be is read far beyond its memory.
@@ -59,7 +57,7 @@ int getinfo(InfoLayout layout, uint32_t version, const char *node, const char *s
             uint64_t flags, const fi_info *hints, fi_info **info) {
   if (info == nullptr) return -FI_EINVAL;
   *info = nullptr;
-  return guarded([&] {
+  return exported([&] {
     if (FI_VERSION_LT(kApiVersion, version)) {
       process().log.say(FI_LOG_WARN, FI_LOG_CORE, "fi_getinfo", __LINE__,
                         "the application asks for API " + std::to_string(FI_MAJOR(version)) + "." +
@@ -90,7 +88,7 @@ int getinfo(InfoLayout layout, uint32_t version, const char *node, const char *s
 int fabric(InfoLayout layout, const fi_fabric_attr *attr, fid_fabric **out, void *context) {
   if (attr == nullptr || out == nullptr) return -FI_EINVAL;
   *out = nullptr;
-  return guarded([&] {
+  return exported([&] {
     fi_fabric_attr full = widen(*attr, layout);
     const int ret = process().front.fabric(&full, nullptr, 0, out, context);
     if (ret == 0) process().fabric_opened();
@@ -165,7 +163,7 @@ WEFT_SYMVER(weft_fabric_1_1, "fi_fabric@@FABRIC_1.1");
 int fi_fabric2(struct fi_info *info, struct fid_fabric **fabric, uint64_t flags, void *context) {
   if (info == nullptr || info->fabric_attr == nullptr || fabric == nullptr) return -FI_EINVAL;
   *fabric = nullptr;
-  return weft::guarded([&] {
+  return weft::exported([&] {
     const weft::InfoPtr widened(weft::dup_info(info, weft::InfoLayout::kFabric1_8));
     if (widened == nullptr) return -FI_ENOMEM;
     weft::Process &process = weft::process();
@@ -204,14 +202,14 @@ char *fi_tostr(const void *data, enum fi_type datatype) {
 
 int fi_log_enabled(const struct fi_provider *prov, enum fi_log_level level,
                    enum fi_log_subsys subsys) {
-  return weft::guarded([&] {
+  return weft::exported([&] {
            return weft::process().log.enabled(prov ? prov->name : nullptr, level, subsys) ? 1 : 0;
          }) == 1;
 }
 
 int fi_log_ready(const struct fi_provider *prov, enum fi_log_level level, enum fi_log_subsys subsys,
                  uint64_t *showtime) {
-  return weft::guarded([&] {
+  return weft::exported([&] {
            return weft::process().log.ready(prov ? prov->name : nullptr, level, subsys, showtime)
                       ? 1
                       : 0;
@@ -223,7 +221,7 @@ void fi_log(const struct fi_provider *prov, enum fi_log_level level, enum fi_log
   if (fmt == nullptr) return;
   va_list args;
   va_start(args, fmt);
-  weft::guarded([&] {
+  weft::exported([&] {
     char text[1024];
     va_list again;
     va_copy(again, args);
@@ -249,7 +247,7 @@ int fi_param_define(const struct fi_provider *provider, const char *param_name,
   if (help_string_fmt == nullptr) return -FI_EINVAL;
   va_list args;
   va_start(args, help_string_fmt);
-  const int ret = weft::guarded([&] {
+  const int ret = weft::exported([&] {
     va_list again;
     va_copy(again, args);
     // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it does not see va_start outside
@@ -265,7 +263,7 @@ int fi_param_define(const struct fi_provider *provider, const char *param_name,
 }
 
 int fi_param_get(struct fi_provider *provider, const char *param_name, void *value) {
-  return weft::guarded(
+  return weft::exported(
       [&] { return weft::process().params.get(weft::source_name(provider), param_name, value); });
 }
 
@@ -273,7 +271,7 @@ int fi_getparams(struct fi_param **params, int *count) {
   if (params == nullptr || count == nullptr) return -FI_EINVAL;
   *params = nullptr;
   *count = 0;
-  return weft::guarded([&] {
+  return weft::exported([&] {
     const std::vector<weft::ParamLine> lines = weft::process().parameters();
     *params = weft::make_param_array(lines);
     if (*params == nullptr) return -FI_ENOMEM;
@@ -288,7 +286,7 @@ void fi_freeparams(struct fi_param *params) {
 
 int fi_open(uint32_t version, const char *name, void *attr, size_t attr_len, uint64_t flags,
             struct fid **fid, void *context) {
-  return weft::guarded([&] {
+  return weft::exported([&] {
     return weft::open_named(weft::process(), version, name, attr, attr_len, flags, fid, context);
   });
 }

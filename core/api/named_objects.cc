@@ -7,13 +7,13 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <map>
 #include <new>
 #include <string_view>
 
 #include "core/api/no_ops.h"
 #include "core/api/process.h"
+#include "core/base/guarded_call.h"
 #include "core/base/tostr.h"
 #include "core/control/requests.h"
 
@@ -61,17 +61,17 @@ template <class F>
 int answer(char **text, F ask) noexcept {
   if (text == nullptr) return -FI_EINVAL;
   *text = nullptr;
-  try {
-    const Result<std::string> result = ask();
-    *text = ::strdup(result ? result->c_str() : result.error().text.c_str());
-    if (!result) return -result.error().code;
-    return *text != nullptr ? 0 : -FI_ENOMEM;
-  } catch (const std::bad_alloc &) {
-    return -FI_ENOMEM;
-  } catch (const std::exception &error) {
-    *text = ::strdup(error.what());
-    return -FI_EOTHER;
-  }
+  return guarded(
+      [&] {
+        const Result<std::string> result = ask();
+        *text = ::strdup(result ? result->c_str() : result.error().text.c_str());
+        if (!result) return -result.error().code;
+        return *text != nullptr ? 0 : -FI_ENOMEM;
+      },
+      [&](int error, const char *why) {
+        if (error != FI_ENOMEM) *text = ::strdup(why);
+        return -error;
+      });
 }
 
 std::string or_empty(const char *text) {

@@ -290,24 +290,23 @@ std::vector<FrontParam> Front::Impl::params() {
 }
 
 Result<std::string> Front::why_json(std::string_view name) {
-  return guarded([&] { return impl_->why_json(name); });
+  return guarded([&] { return impl_->why_json(name); }, as_error);
 }
 Result<std::string> Front::explain_json(std::string_view stack) {
-  return guarded([&] { return impl_->explain_json(stack); });
+  return guarded([&] { return impl_->explain_json(stack); }, as_error);
 }
 Result<std::string> Front::plugins_json() {
-  return guarded([&] { return impl_->plugins_json(); });
+  return guarded([&] { return impl_->plugins_json(); }, as_error);
 }
 Result<std::string> Front::config_json() {
-  return guarded([&] { return impl_->config_json(); });
+  return guarded([&] { return impl_->config_json(); }, as_error);
 }
 std::vector<FrontParam> Front::params() {
-  try {
-    return impl_->params();
-  } catch (const std::exception &error) {
-    impl_->log(FI_LOG_CORE, __func__, __LINE__, std::string("parameters: ") + error.what());
-    return {};
-  }
+  return guarded([&] { return impl_->params(); },
+                 [&](int, const char *text) {
+                   impl_->log(FI_LOG_CORE, "params", __LINE__, std::string("parameters: ") + text);
+                   return std::vector<FrontParam>();
+                 });
 }
 
 }  // namespace weft

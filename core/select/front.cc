@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "core/select/front.h"
 
-#include <new>
-
 #include "core/base/each_element.h"
 #include "core/base/render.h"
 #include "core/select/front_impl.h"
@@ -128,6 +126,12 @@ void Front::Impl::log(int32_t subsys, const char *func, int32_t line, const std:
   core.log(nullptr, level, subsys, func, line, text.c_str());
 }
 
+int Front::Impl::as_errno(int32_t subsys, const char *func, const char *call, int error,
+                          const char *text) const {
+  if (error != FI_ENOMEM) log(subsys, func, __LINE__, std::string(call) + ": " + text);
+  return -error;
+}
+
 Front::Front(FrontOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Front::~Front() = default;
 
@@ -135,30 +139,26 @@ int Front::getinfo(uint32_t version, const char *node, const char *service, uint
                    const fi_info *hints, fi_info **out) noexcept {
   // Flags of the core's own, which an application cannot give.
   constexpr uint64_t kOwn = WEFT_GETINFO_NAMED | WEFT_GETINFO_OPENING;
-  try {
-    return impl_->getinfo({version, node, service, flags & ~kOwn, hints}, out);
-  } catch (const std::bad_alloc &) {
-    return -FI_ENOMEM;
-  } catch (const std::exception &error) {
-    impl_->log(FI_LOG_CORE, __func__, __LINE__, std::string("fi_getinfo: ") + error.what());
-    return -FI_EOTHER;
-  }
+  return guarded(
+      [&] {
+        return impl_->getinfo({version, node, service, flags & ~kOwn, hints}, out);
+      },
+      [&](int error, const char *text) {
+        return impl_->as_errno(FI_LOG_CORE, "getinfo", "fi_getinfo", error, text);
+      });
 }
 
 int Front::fabric(fi_fabric_attr *attr, const fi_info *info, uint64_t flags, fid_fabric **fabric,
                   void *context) noexcept {
-  try {
-    if (flags != 0) {
-      impl_->log(FI_LOG_FABRIC, __func__, __LINE__, "fi_fabric2: no flags are defined");
-      return -FI_EBADFLAGS;
-    }
-    return impl_->fabric(attr, info, fabric, context);
-  } catch (const std::bad_alloc &) {
-    return -FI_ENOMEM;
-  } catch (const std::exception &error) {
-    impl_->log(FI_LOG_FABRIC, __func__, __LINE__, std::string("fi_fabric: ") + error.what());
-    return -FI_EOTHER;
-  }
+  return guarded(
+      [&] {
+        if (flags == 0) return impl_->fabric(attr, info, fabric, context);
+        impl_->log(FI_LOG_FABRIC, "fabric", __LINE__, "fi_fabric2: no flags are defined");
+        return -FI_EBADFLAGS;
+      },
+      [&](int error, const char *text) {
+        return impl_->as_errno(FI_LOG_FABRIC, "fabric", "fi_fabric", error, text);
+      });
 }
 
 void Front::listen(PluginCalls::Listener listener, void *arg) {
@@ -174,12 +174,12 @@ Result<void> Front::refuse(RefusedFile file) {
 }
 
 bool Front::control_allowed() {
-  try {
-    impl_->prepare();
-    return impl_->policy.control_allow->value;
-  } catch (const std::exception &) {
-    return false;
-  }
+  return guarded(
+      [&] {
+        impl_->prepare();
+        return impl_->policy.control_allow->value;
+      },
+      [](int, const char *) { return false; });
 }
 
 }  // namespace weft

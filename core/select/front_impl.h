@@ -13,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
@@ -22,6 +21,7 @@
 #include <vector>
 
 #include "core/base/decision.h"
+#include "core/base/guarded_call.h"
 #include "core/base/info.h"
 #include "core/base/plugin_calls.h"
 #include "core/loader/loader.h"
@@ -72,16 +72,9 @@ struct Found {
   Rule rank_rule;
 };
 
-// Turns std::bad_alloc, the only exception that these throw, into an error.
-template <class Call>
-auto guarded(Call call) -> decltype(call()) {
-  try {
-    return call();
-  } catch (const std::bad_alloc &) {
-    return tl::unexpected<Error>(Error{FI_ENOMEM, "no memory"});
-  } catch (const std::exception &error) {
-    return tl::unexpected<Error>(Error{FI_EOTHER, error.what()});
-  }
+// What guarded() makes of an exception, for a Result.
+inline tl::unexpected<Error> as_error(int error, const char *text) {
+  return tl::unexpected<Error>(Error{error, text});
 }
 
 struct Front::Impl {
@@ -102,6 +95,9 @@ struct Front::Impl {
   void tell_overdue(const PluginCalls::Call &call);
   void log(int32_t subsys, const char *func, int32_t line, const std::string &text,
            int32_t level = FI_LOG_WARN) const;
+  // The errno of what guarded() caught; the log gets the text, which follows `call`.
+  int as_errno(int32_t subsys, const char *func, const char *call, int error,
+               const char *text) const;
 
   // ---- building
   // Loads and builds a candidate when it is needed first.

@@ -50,41 +50,45 @@ Result<std::shared_ptr<Hook>> Front::Impl::live_hook(std::string_view name,
 
 Result<void> Front::attach_hook(std::span<struct fid *const> roots, std::string_view hook,
                                 std::vector<Setting> settings) {
-  return guarded([&]() -> Result<void> {
-    impl_->prepare();
-    WEFT_TRY(const std::shared_ptr<Hook> made, impl_->live_hook(hook, std::move(settings)));
-    ObjectTable &objects = *impl_->options.objects;
-    std::vector<struct fid *> done;
-    Result<void> gone = fail(FI_EINVAL, "hook %s: no object", made->name());
-    for (struct fid *root : roots) {
-      Result<void> one = objects.attach(root, made);
-      if (one) {
-        done.push_back(root);
-      } else if (one.error().code == FI_EINVAL || one.error().code == FI_EBUSY) {
-        gone = std::move(one);
-      } else {
-        for (struct fid *back : done) (void)objects.detach(back, made->name());
-        return one;
-      }
-    }
-    return done.empty() ? std::move(gone) : Result<void>();
-  });
+  return guarded(
+      [&]() -> Result<void> {
+        impl_->prepare();
+        WEFT_TRY(const std::shared_ptr<Hook> made, impl_->live_hook(hook, std::move(settings)));
+        ObjectTable &objects = *impl_->options.objects;
+        std::vector<struct fid *> done;
+        Result<void> gone = fail(FI_EINVAL, "hook %s: no object", made->name());
+        for (struct fid *root : roots) {
+          Result<void> one = objects.attach(root, made);
+          if (one) {
+            done.push_back(root);
+          } else if (one.error().code == FI_EINVAL || one.error().code == FI_EBUSY) {
+            gone = std::move(one);
+          } else {
+            for (struct fid *back : done) (void)objects.detach(back, made->name());
+            return one;
+          }
+        }
+        return done.empty() ? std::move(gone) : Result<void>();
+      },
+      as_error);
 }
 
 Result<void> Front::detach_hook(std::span<struct fid *const> roots, std::string_view hook) {
-  return guarded([&]() -> Result<void> {
-    impl_->prepare();
-    const UnitInfo *unit = find_unit(impl_->loader->units(), hook);
-    const std::string_view name = unit != nullptr ? std::string_view(unit->name) : hook;
-    Result<void> failed = fail(FI_EINVAL, "hook %s: no object", std::string(name).c_str());
-    bool done = false;
-    for (struct fid *root : roots) {
-      Result<void> one = impl_->options.objects->detach(root, name);
-      done = done || one.has_value();
-      if (!one) failed = std::move(one);
-    }
-    return done ? Result<void>() : std::move(failed);
-  });
+  return guarded(
+      [&]() -> Result<void> {
+        impl_->prepare();
+        const UnitInfo *unit = find_unit(impl_->loader->units(), hook);
+        const std::string_view name = unit != nullptr ? std::string_view(unit->name) : hook;
+        Result<void> failed = fail(FI_EINVAL, "hook %s: no object", std::string(name).c_str());
+        bool done = false;
+        for (struct fid *root : roots) {
+          Result<void> one = impl_->options.objects->detach(root, name);
+          done = done || one.has_value();
+          if (!one) failed = std::move(one);
+        }
+        return done ? Result<void>() : std::move(failed);
+      },
+      as_error);
 }
 
 }  // namespace weft
