@@ -49,23 +49,23 @@ enum class Stage {
 std::string_view stage_name(Stage stage);  // "manifest", "policy", ...
 
 enum class Cause : uint8_t {
-  kWords,        // the loader's, which has none of the causes below
+  kWords,        // the reason stands in words alone, as the loader gives it
   kBadName,      // no unit or stack has this name, or one of another kind
   kMalformed,    // FI_PROVIDER, FI_HOOK or the call itself cannot be understood
   kNotChosen,    // FI_PROVIDER does not name it, or excludes it
-  kSwitchedOff,  // by `disable`, by `enable` or by a rule of providers.rank
+  kSwitchedOff,  // `disable`, `enable` or a rule of providers.rank leaves it out
   kBadOrder,     // its elements do not go together
   kOutranked,    // another stack with its name comes before it
   kNotNamed,     // it is only for those who ask for its name
   kElement,      // an element cannot be used, and a decision on that element says why
-  kHints,        // `refusals`
+  kHints,        // `refusals` do not fit
   kUnit,         // a unit says so, in its own words over the plugin ABI
-  kLost,         // the same, of a provider that the configuration asks for: it has nothing left
+  kLost,         // a unit says so for which the configuration asks: it has nothing left
   kNothing,      // it offered nothing
-  kSelected,
+  kSelected,     // it answers
 };
 
-// What to do about it.
+// The way out: words, and names in place of a wrong one.
 struct Remedy {
   Remedy() = default;
   Remedy(std::string given) : words(std::move(given)) {}  // NOLINT(google-explicit-constructor)
@@ -86,13 +86,13 @@ struct Decision {
   std::string reason = {};                // plain words; empty where `refusals` say it
   std::vector<Refusal> refusals = {};     // every hint that does not fit
   Remedy remedy = {};                     // empty where nothing is wrong
-  Rule rule = {};                         // what decided
-  std::optional<uint32_t> distance = {};  // from an answer; none: that of the refusals or the stage
+  Rule rule = {};                         // the place that decided
+  std::optional<uint32_t> distance = {};  // none: the refusals or the stage give it
 };
 
 // How far a candidate was from an answer, for the order of those that gave none: 0 is nearest.
 uint32_t distance_of(const Decision &decision);
-// Of candidates that were rejected at this stage, where nothing more is known.
+// The distance of candidates that were rejected at this stage, where nothing more is known.
 uint32_t distance_of(Stage stage);
 
 class DecisionRecord {

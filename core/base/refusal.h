@@ -9,7 +9,7 @@
 //    const uint32_t distance = refusal.distance;  // 1: a limit
 //
 // This is data; core/base/render.h makes "hints.tx_attr.size 4096 is above 1024" of it. Not for
-// what units refuse in their own words (core/select/unit_words.h).
+// refusals of units in their own words (core/select/unit_words.h).
 #ifndef WEFT_CORE_BASE_REFUSAL_H
 #define WEFT_CORE_BASE_REFUSAL_H
 
@@ -72,7 +72,7 @@ constexpr uint32_t distance_of_attribute(std::string_view name) {
 // A member of fi_info, by the name that the C API has for it.
 class Attribute {
  public:
-  constexpr Attribute() = default;       // of no attribute
+  constexpr Attribute() = default;       // no attribute
   consteval Attribute(const char *name)  // NOLINT(google-explicit-constructor)
       : name_(name), distance_(distance_of_attribute(name)) {
     if (distance_ == 0) throw "kAttributes has no such attribute";
@@ -87,7 +87,7 @@ class Attribute {
   uint32_t distance_ = 0;
 };
 
-// How what is offered differs from what is wanted.
+// The ways in which an offer differs from the hints.
 enum class Misfit : uint8_t {
   kAbove,     // a number above the limit
   kOther,     // another value
@@ -95,7 +95,7 @@ enum class Misfit : uint8_t {
   kRequired,  // bits of `offered` that the hints must have
   kNone,      // nothing of the kind is offered
   kNoRoom,    // less than is needed
-  kWords,     // as `words` say it
+  kWords,     // `words` say it
 };
 
 struct Refusal {
@@ -105,7 +105,7 @@ struct Refusal {
   Attribute attribute = {};
   Misfit how = Misfit::kWords;
   std::string wanted = {}, offered = {};  // in the words of fi_tostr; either may be empty
-  std::string words = {};                 // what follows the name of the attribute
+  std::string words = {};                 // they follow the name of the attribute
   uint32_t distance = attribute.distance() != 0 ? attribute.distance() : kFault;
 
   bool operator==(const Refusal &) const = default;

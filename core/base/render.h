@@ -40,16 +40,17 @@ std::string reason_of(const Decision &decision);
 // The refusal that matters most, and how many more there are.
 std::string short_reason_of(const Decision &decision);
 
-// What a line on a decision has beside the reason.
+// The parts that a line on a decision has beside the reason.
 struct LineParts {
   bool candidate = true;
-  bool rule = false;  // but variables, which reasons about them name, and what the line has already
+  // A variable is left out, since the reason names it, and so is a place that the line has already.
+  bool rule = false;
   bool remedy = true;
 };
 std::string line_of(const Decision &decision, LineParts parts = {});
-// On a candidate that gave no answer: "tcp: tx_attr.size 4096 is above 1024".
+// The line on a candidate that gave no answer: "tcp: tx_attr.size 4096 is above 1024".
 std::string miss_line(const Decision &decision);
-// On a provider with Cause::kLost.
+// The line on a provider with Cause::kLost.
 std::string lost_line(const Decision &decision, std::string_view provider);
 
 // A diagnostic with its place in front, unless the text has it.

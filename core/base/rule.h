@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Where a value or a decision comes from: a line of a file, a variable of the environment, a plugin.
+// The place that a value or a decision comes from: a line of a file, a variable of the environment,
+// a plugin.
 //
 // Example (statements):
 //    const weft::Rule rule = weft::Rule::file("/etc/weft/10-site.yaml", 3, 5);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the files of tostr share: a bounded text, and how values, bits, addresses and members of
-// structs are written into it.
+// The parts that the files of tostr share: a bounded text, and how values, bits, addresses and
+// members of structs are written into it.
 //
 // Example:
 //    #include "core/base/tostr_names.h"

@@ -27,15 +27,15 @@ struct ParamInfo {
   int64_t minimum = 0, maximum = 0;
 };
 
-// What is known of a unit without opening its library: from index, manifest or (for a file with
-// neither) a probe.
+// A unit as far as it is known without its library being open: from index, manifest or (for a file
+// with neither) a probe.
 struct UnitInfo {
   std::string name, ofi_name, summary;
   uint32_t kind = 0, version = 0, needs_ep = 0, offers_ep = 0, maturity = 0, security = 0;
   uint32_t inner_min = 0, inner_max = 0;  // layers: how many providers it takes; 0: one
   int32_t rank = 0;
   std::vector<std::string> devices;
-  std::string device_remedy;  // what to do where none of them is present; empty: nothing special
+  std::string device_remedy;  // the way out where none of them is present; empty: nothing special
   std::vector<ParamInfo> params;
 
   std::string plugin, vendor, plugin_version, license, support;

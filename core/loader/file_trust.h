@@ -37,8 +37,8 @@ namespace weft {
 
 struct TrustRules {
   bool secure = false;
-  std::string library_folder = {};  // of libfabric.so.1, links resolved; empty: not known
-  uid_t library_owner = 0;          // of that folder
+  std::string library_folder = {};  // that of libfabric.so.1, links resolved; empty: not known
+  uid_t library_owner = 0;          // that of this folder
 };
 
 // The rules of a process whose libfabric.so.1 lies in `library_folder`.

@@ -61,16 +61,16 @@ struct LoaderOptions {
   // How many threads do not keep this process from forking: the caller's own, asleep and without
   // locks. Optional.
   std::function<size_t()> own_threads;
-  bool secure = false;                 // AT_SECURE: only folders owned by root, no environment
-  std::string library_folder;          // of libfabric.so.1: who owns it is trusted (file_trust.h)
-  weft_core_services services{};       // copied into the offer
+  bool secure = false;            // AT_SECURE: only folders owned by root, no environment
+  std::string library_folder;     // that of libfabric.so.1: who owns it is trusted (file_trust.h)
+  weft_core_services services{};  // copied into the offer
   std::shared_ptr<PluginCalls> calls;  // knows what is called; optional
 };
 
 // One plugin file and what is known of it, for tools.
 struct PluginStatus {
   std::string library, manifest, name, vendor, version;
-  std::string abi;  // that it was built for, "1.0"; empty: not known
+  std::string abi;  // the one that it was built for, "1.0"; empty: not known
   std::vector<std::string> units;
   // "installed" (never probed), "probed", "loaded", "rejected", "quarantined"
   std::string state;
@@ -78,7 +78,7 @@ struct PluginStatus {
 };
 
 struct RefreshReport {
-  size_t plugins = 0;  // in the index that was written
+  size_t plugins = 0;  // those in the index that was written
   DecisionRecord troubles;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the loader knows of one plugin file, and why it refused one.
+// A plugin file as the loader knows it, and the reason for which it refused one.
 //
 // Example:
 //    std::string text_of(const weft::Checked<weft::PluginRecord> &record) {
@@ -23,7 +23,7 @@
 
 namespace weft {
 
-// Why a plugin or unit is refused: the stage, the cause, and what to do.
+// The refusal of a plugin or unit: the stage, the cause, and the way out.
 struct Rejection {
   Stage stage = Stage::kManifest;
   std::string cause;
@@ -62,7 +62,7 @@ struct FileStamp {
   bool operator==(const FileStamp &) const = default;
 };
 
-// What a probe in a child process found. A record without one is `kUnprobed`.
+// The result of a probe in a child process. A record without one is `kUnprobed`.
 enum class Verdict { kUnprobed, kOk, kRejected, kQuarantined };
 
 struct PluginRecord {
@@ -73,12 +73,12 @@ struct PluginRecord {
 
   Verdict verdict = Verdict::kUnprobed;
   Rejection rejection;  // where the verdict is kRejected or kQuarantined
-  // Of a quarantine that may pass: how often the plugin failed, and the time (seconds since 1970)
-  // of its next probe. 0: it is not probed before the file changes.
+  // In a quarantine that may pass the plugin failed this often, and is probed again at this time
+  // (seconds since 1970). 0: it is not probed before the file changes.
   uint32_t failures = 0;
   int64_t retry_at = 0;
 
-  // From the descriptor; all empty where it could not be read.
+  // The descriptor says these; all are empty where it could not be read.
   std::string name, vendor, version, license, support;
   uint16_t abi_major = 0, abi_minor = 0, min_core_minor = 0;
   std::vector<UnitInfo> units;

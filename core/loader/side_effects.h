@@ -29,7 +29,7 @@ class SignalTable {
   static constexpr int kSignals = 31;  // the real-time signals do nothing until somebody sends them
 
   static SignalTable read();
-  // What differs from `before`, in words. In a process with threads only a handler that lies in
+  // The differences from `before`, in words. In a process with threads only a handler that lies in
   // `library` counts, as the application may have changed any other one meanwhile. An empty
   // `library`: everything counts.
   std::string difference(const SignalTable &before, const std::string &library = {}) const;

@@ -43,13 +43,13 @@ class LoaderTest : public testing::Test {
 
   void install() const;  // the toy plugin and its manifest
   RefreshReport refresh() const;
-  std::string log() const { return TestFolder::read(log_); }  // what the toy's code was called for
+  std::string log() const { return TestFolder::read(log_); }  // the calls into the toy's code
 
   TestFolder folder_;
   const std::string log_ = folder_.at("log");
 };
 
-// For tests in which a child process probes: a process with threads must not fork.
+// Tests in which a child process probes have it: a process with threads must not fork.
 #define NEEDS_PROBE() \
   if (count_threads() != 1) GTEST_SKIP() << "this build starts threads of its own; no probing"
 

@@ -93,7 +93,7 @@ void check_addresses(Check &check, uint64_t flags, const fi_info &hints, const f
   if (hints.addr_format != FI_FORMAT_UNSPEC && !format_fits(hints.addr_format, offer))
     check.differs("addr_format", hints.addr_format, offer.addr_format, FI_TYPE_ADDR_FORMAT);
 
-  // With FI_SOURCE, node and service say what src_addr would.
+  // FI_SOURCE lets node and service say what src_addr would.
   const bool source_counts = (flags & FI_SOURCE) == 0 && hints.src_addr != nullptr;
   if (source_counts && hints.src_addrlen == 0)
     check.says("src_addrlen", " is 0 although hints.src_addr is set");

@@ -40,7 +40,7 @@ struct Match {
   bool accepted = false;
   std::vector<Refusal> refusals;  // every hint that does not fit
 
-  uint32_t distance() const;  // of all of them together
+  uint32_t distance() const;  // the sum of theirs
   // The refusals in words, joined by "; ". `whose` stands before each attribute.
   std::string reason(std::string_view whose = "hints.") const;
 };

@@ -17,8 +17,8 @@ struct MrWish {
   int bits = 0;  // new form: what the application does
 };
 
-// What registration requires at an endpoint with these capabilities. If no peer reaches its memory,
-// there are no requirements on keys.
+// The requirements of registration at an endpoint with these capabilities. If no peer reaches its
+// memory, there are no requirements on keys.
 int required_mr_bits(int offered, uint64_t caps) {
   int bits = offered & ~kOldForms;
   if (bits == 0 && (offered & kOldForms) == FI_MR_BASIC) bits = kBasicBits;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the files of this folder share. capabilities.cc knows which bits mean what, memory_modes.cc
-// has mr_mode, addresses.cc addresses, match.cc the other attributes, narrow.cc what is returned.
-// Not for other folders: those include match.h.
+// The parts that the files of this folder share. capabilities.cc knows which bits mean what,
+// memory_modes.cc has mr_mode, addresses.cc addresses, match.cc the other attributes, narrow.cc the
+// answer. Not for other folders: those include match.h.
 #ifndef WEFT_CORE_MATCH_PARTS_H
 #define WEFT_CORE_MATCH_PARTS_H
 
@@ -31,7 +31,7 @@ class Check {
     if (wanted == 0 || wanted <= offered) return;
     reject({field, Misfit::kAbove, std::to_string(wanted), std::to_string(offered)});
   }
-  // As at_most, where an offer of 0 means that no limit is stated.
+  // The same where an offer of 0 states no limit.
   void at_most_if_stated(Attribute field, uint64_t wanted, uint64_t offered) {
     if (offered != 0) at_most(field, wanted, offered);
   }
@@ -108,7 +108,7 @@ uint64_t tx_part(uint64_t caps);
 uint64_t rx_part(uint64_t caps);
 // All that the application asked for; 0: it did not say.
 uint64_t wanted_caps(const fi_info *hints);
-// What an accepted offer returns, for the endpoint and for the domain.
+// The capabilities that an accepted offer returns, for the endpoint and for the domain.
 uint64_t returned_caps(const fi_info *hints, const fi_info &offer);
 uint64_t returned_domain_caps(const fi_info *hints, const fi_info &offer);
 // Whether peers reach memory of an endpoint with these capabilities.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the tests of this folder share: an offer, and hints that fit it.
+// The things that the tests of this folder share: an offer, and hints that fit it.
 //
 // Example:
 //    #include <gtest/gtest.h>

@@ -29,7 +29,7 @@ bool has_open_object(const fi_info *hints) {
           (hints->domain_attr != nullptr && hints->domain_attr->domain != nullptr));
 }
 
-// By FI_PROVIDER, or as a stack of a file.
+// FI_PROVIDER or a stack of a file spells it out.
 bool is_spelt_out(const Policy &policy, const Candidate &candidate) {
   return candidate.origin.is(Rule::Kind::kSpelt) ||
          std::ranges::any_of(policy.stacks, [&](const StackSpec &spec) {

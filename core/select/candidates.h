@@ -34,9 +34,9 @@ namespace weft {
 
 struct CandidateElement {
   const UnitInfo *unit = nullptr;
-  std::vector<Setting> settings;  // of this place in this stack
+  std::vector<Setting> settings;  // those of this place in this stack
   bool skip_if_unavailable = false;
-  // Of the last element, if it is a layer over several providers: a chain for each of them.
+  // A chain for each provider of the last element, if that is a layer over several.
   std::vector<std::vector<CandidateElement>> branches = {};
 };
 
@@ -51,8 +51,8 @@ struct Candidate {
   bool auto_progress = false;              // StackSpec::auto_progress
   uint32_t version = 0;                    // StackSpec::version, where it has the name of the spec
   size_t preference = kNoPreference;       // place in `use`
-  Rule origin;                   // what names it: a stack of the policy, FI_PROVIDER, or nothing
-  Stage stage = Stage::kPolicy;  // of the verdict
+  Rule origin;                             // the stack of the policy, or FI_PROVIDER, that names it
+  Stage stage = Stage::kPolicy;            // that of the verdict
   Judgement verdict;
 
   StackUnits units() const;
@@ -74,7 +74,7 @@ const UnitInfo *find_unit(const std::vector<UnitInfo> &units, std::string_view n
 std::string in_ofi_names(std::string_view prov_name, const std::vector<UnitInfo> &units);
 
 // The names of the units of these kinds (bits 1 << WEFT_KIND_...), and the one that is nearest to
-// what was written.
+// the written one.
 Remedy known_units(const std::vector<UnitInfo> &units, std::string_view written, uint32_t kinds);
 
 std::string_view kind_name(uint32_t kind);  // "provider", "layer", "hook"

@@ -120,7 +120,7 @@ std::optional<Refusal> Front::Impl::left_out(Slot &slot, const fi_info *hints) {
   return std::nullopt;
 }
 
-// What the stack itself is asked, if the program asks for the protocol of the provider whose place
+// The hints for the stack itself, if the program asks for the protocol of the provider whose place
 // the stack takes.
 InfoPtr Front::Impl::without_replaced_protocol(const Slot &slot, const fi_info *hints) {
   const uint32_t replaced = slot.candidate.protocol;
@@ -174,7 +174,7 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
   Stack *const stack = built.stack.get();
   if (stack == nullptr) return false;
 
-  std::vector<std::vector<Refusal>> refusals;  // of each offer that does not fit, once
+  std::vector<std::vector<Refusal>> refusals;  // those of the offers, each set once
   std::vector<std::string> refused;
   const InfoPtr asked = without_replaced_protocol(slot, question.hints);
   const uint64_t named =
@@ -189,7 +189,7 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
       [&](const std::string &why) {
         if (std::find(refused.begin(), refused.end(), why) == refused.end()) refused.push_back(why);
       });
-  // Of a stack with branches: what they had nothing for, also where others answered.
+  // A branch may have nothing where others answered.
   for (const std::string &why : refused) reject(said_by_unit(Stage::kHints, why));
   if (!offered) {
     if (offered.error().code == FI_ENODEV && is_configured(policy, slot.candidate)) {
@@ -452,7 +452,7 @@ void Front::Impl::tell_cause(const DecisionRecord &record) {
     if (furthest == nullptr || furthest->cause == Cause::kNotChosen || one.stage > furthest->stage)
       furthest = &one;
   }
-  if (furthest == nullptr || furthest->cause == Cause::kLost) return;  // what is lost was told
+  if (furthest == nullptr || furthest->cause == Cause::kLost) return;  // a notice told it
   const bool names_filter = !policy.filter || furthest->cause == Cause::kNotChosen;
   // A mistake about hooks concerns every stack.
   const bool of_hooks = furthest->rule.is_variable("FI_HOOK");

@@ -57,7 +57,7 @@ struct FrontOptions {
   std::string system_root;
   bool secure = false;                  // AT_SECURE: only system files count
   ObjectTable *objects = nullptr;       // outlives the front
-  std::function<size_t()> own_threads;  // of this process that the library itself started; optional
+  std::function<size_t()> own_threads;  // those that the library itself started; optional
   weft_core_services services{};        // for plugins; the functions must know `objects`
   // The one line that a person must see even where logging is off ("FI_PROVIDER=tpc: no provider
   // ...").

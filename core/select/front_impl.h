@@ -72,7 +72,7 @@ struct Found {
   Rule rank_rule;
 };
 
-// What guarded() makes of an exception, for a Result.
+// The Result that guarded() makes of an exception.
 inline tl::unexpected<Error> as_error(int error, const char *text) {
   return tl::unexpected<Error>(Error{error, text});
 }
@@ -102,8 +102,8 @@ struct Front::Impl {
   // ---- building
   // Loads and builds a candidate when it is needed first.
   const Built &build(Slot &slot);
-  // What became of a candidate from which elements may be left out, and which then has another
-  // name. Null: nothing, or nothing can be left out.
+  // The stack of a candidate from which elements may be left out, and which then has another name.
+  // Null: it cannot be built, or nothing can be left out.
   const Built *shrunk(Slot &slot);
   class Composer;
   void tell_wrong_setting(const std::string &text);
@@ -141,7 +141,7 @@ struct Front::Impl {
   void remember(DecisionRecord record);
 
   // ---- opening
-  // Why a stack could not be built, in one line.
+  // The reason for which a stack could not be built, in one line.
   static std::string unusable_line(const Built &built);
   bool is_called(Slot &slot, std::string_view prov_name);
   std::vector<Slot *> slots_called(const fi_fabric_attr &attr, const fi_info *info);
@@ -155,7 +155,7 @@ struct Front::Impl {
   // ---- diagnosis
   std::set<std::string> names_of(std::string_view name) const;
   Result<std::string> why_json(std::string_view name);
-  // Why there is nothing to tell about a name.
+  // The decision on a name that no decision is about.
   Decision absence_of(std::string_view name) const;
   // Slots by stack name, name in the policy or, with "", the best that works.
   Result<std::string> explain_json(std::string_view wanted);
@@ -180,7 +180,7 @@ struct Front::Impl {
   std::deque<Slot> slots;
   struct LiveHook {
     std::shared_ptr<Hook> hook;
-    std::vector<Setting> settings;  // that it was attached with
+    std::vector<Setting> settings;  // those that it was attached with
   };
   std::map<std::string, LiveHook> live_hooks;
 

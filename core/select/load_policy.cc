@@ -279,7 +279,7 @@ class Merger {
     for (const UnitParam &param : read) {
       if (may_set(path_of(key, param), param.value.origin.where)) merged.push_back(param);
     }
-    // Of each parameter the last, which is the strongest, stays.
+    // The last entry of a parameter, which is the strongest, stays.
     const auto name = [](const UnitParam &param) { return std::tie(param.unit, param.key); };
     std::reverse(merged.begin(), merged.end());
     std::stable_sort(merged.begin(), merged.end(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a merged policy says of units, stacks and parameters.
+// Judges units, stacks and parameters by a merged policy.
 #include "core/select/policy.h"
 
 #include <algorithm>

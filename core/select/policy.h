@@ -53,9 +53,10 @@ struct Policy : PolicyContent {
   std::map<std::string, std::string> variables;  // FI_*, for the parameters of units
   std::vector<PolicyFile> files;                 // weakest first
   std::vector<Diagnostic> diagnostics;
-  std::vector<Policy> flawed;  // files with errors, each as far as it could be read: not applied;
-                               // check_names looks at the names in them
-  // Why nothing may be chosen: FI_PROVIDER or FI_HOOK cannot be understood.
+  // The files with errors, each as far as it could be read. They are not applied; check_names looks
+  // at the names in them.
+  std::vector<Policy> flawed;
+  // FI_PROVIDER or FI_HOOK cannot be understood, so nothing may be chosen.
   std::optional<Diagnostic> refusal;
 };
 
@@ -65,7 +66,7 @@ struct PolicySources {
   std::map<std::string, std::string> environment;  // FI_*; FI_CONFIG names a file
   std::string reader_library;                      // weft-config.so, opened only if there is a file
   const weft_config_reader *reader = nullptr;      // instead of it
-  std::string library_folder;                      // of libfabric.so.1 (file_trust.h)
+  std::string library_folder;                      // that of libfabric.so.1 (file_trust.h)
   bool secure = false;
 };
 
@@ -100,7 +101,7 @@ std::vector<Setting> settings_of(const Policy &policy, const UnitInfo &unit,
                                  std::vector<Diagnostic> *diagnostics = nullptr);
 
 std::string in_capitals(std::string_view name);              // "hook-trace": HOOK_TRACE
-std::vector<std::string> prefixes_of(const UnitInfo &unit);  // of its variables: "FI_TCP_"
+std::vector<std::string> prefixes_of(const UnitInfo &unit);  // those of its variables: "FI_TCP_"
 
 // The environment variables of a parameter, as stock libfabric names them: "FI_TCP_IFACE", or two
 // for "rxm" (ofi_rxm).

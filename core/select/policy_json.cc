@@ -158,7 +158,7 @@ std::string policy_json(const Policy &policy, const std::vector<UnitInfo> &units
   for (const Policy &one : policy.flawed) all.push_back(&one);
   for (const Policy *one : all) {
     for (Diagnostic &name : check_names(*one, units)) {
-      // What a file with errors shares with the others is told once.
+      // A name that a file with errors shares with the others is told once.
       const bool told =
           std::any_of(diagnostics.begin(), diagnostics.end(), [&](const Diagnostic &other) {
             return other.where == name.where && other.text == name.text;

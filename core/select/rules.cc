@@ -202,7 +202,7 @@ Place Place::of_process() {
 Judgement judge_stack(const Policy &policy, const StackUnits &units, const Place &place) {
   for (auto rule = policy.ranks.rbegin(); rule != policy.ranks.rend(); ++rule) {
     if (!rule->enable || !about(rule->provider, units)) continue;
-    if (depends_on_info(*rule)) return {};  // to be seen
+    if (depends_on_info(*rule)) return {};  // its offers will tell
     if (!fits_process(*rule, units, place)) continue;
     return *rule->enable ? Judgement{} : refused_by(*rule, stack_name(units));
   }

@@ -50,7 +50,7 @@ Judgement judge_stack(const Policy &policy, const StackUnits &units, const Place
 struct RuleOutcome {
   Judgement verdict;
   std::optional<int32_t> rank;
-  Rule rank_rule;  // where the rule stands
+  Rule rank_rule;  // the place of the rule
 };
 RuleOutcome judge_info(const Policy &policy, const StackUnits &units, const Place &place,
                        const struct fi_info &info);

@@ -13,7 +13,7 @@ namespace {
 
 template <class NameOf>
 std::string name_by(const StackUnits &units, NameOf name_of) {
-  std::vector<std::string> parts;  // that nothing stands over so far
+  std::vector<std::string> parts;  // those that nothing stands over so far
   for (const StackUnit &unit : units) {
     const size_t first = parts.size() - std::min(unit.inner, parts.size());
     std::string over = prov_name_over(std::span(parts).subspan(first), name_of(*unit.unit));

@@ -41,7 +41,7 @@ std::string stack_own_name(const StackUnits &units);
 // No layer stands over several providers.
 bool is_chain(const StackUnits &units);
 
-// That of the best of its providers.
+// The rank of the best of its providers.
 int32_t rank_of(const StackUnits &units);
 
 }  // namespace weft

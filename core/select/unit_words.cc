@@ -29,13 +29,13 @@ std::optional<uint32_t> distance_in_words(std::string_view words) {
   if (at == std::string_view::npos) return std::nullopt;
   words.remove_prefix(at + kPrefix.size());
   words = words.substr(0, words.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_."));
-  // Of a member that kAttributes does not have, the struct counts, as far as it is there.
+  // The struct counts where kAttributes does not have the member.
   while (!words.empty()) {
     if (const uint32_t distance = distance_of_attribute(words); distance != 0) return distance;
     const size_t dot = words.rfind('.');
     words = words.substr(0, dot == std::string_view::npos ? 0 : dot);
   }
-  return 1;  // of a limit
+  return 1;  // a limit
 }
 
 Decision said_by_unit(Stage stage, std::string words) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What can be read out of the words of units. Over the plugin ABI a refusal is an errno and a text
+// Reads the words of units. Over the plugin ABI a refusal is an errno and a text
 // (weft_error), and a layer quotes what is beneath it in the same way. So these functions read a
 // text, and no others in the core do.
 //
@@ -28,7 +28,7 @@
 
 namespace weft {
 
-// With the distance of the first attribute that the words name ("hints.tx_attr.size").
+// A decision with the distance of the first attribute that the words name ("hints.tx_attr.size").
 Decision said_by_unit(Stage stage, std::string words);
 
 // The distance of that attribute: that of a limit if kAttributes does not have it; nothing if they
