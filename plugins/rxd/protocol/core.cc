@@ -337,7 +337,7 @@ void Core::end_lost() {
   losing_.pop_back();
   end_conversation(peer);
   if (!peer.requeue) fail_waiting(peer, peer.err);
-  if (peer.first != nullptr && !down_) {
+  if ((peer.first != nullptr && !down_) || asks_for_places(peer)) {
     ask(peer);
   } else {
     fail_waiting(peer, peer.err);
@@ -347,7 +347,7 @@ void Core::end_lost() {
 
 void Core::end_conversation(Peer &peer) {
   flush();
-  if (peer.index != kNoIndex) owners_.erase(peer.index);
+  if (peer.index != kNoIndex && !asks_for_places(peer)) owners_.forget(peer.index);
   const std::unique_ptr<Conversation> over = std::move(peer.conversation);
   peer.weft = nullptr;
   peer.state = State::kIdle;

@@ -139,7 +139,7 @@ struct Peer {
   std::array<uint8_t, wire::kTokenSize> token{};
 };
 
-class Core {
+class Core final : private sdk::PlaceOwners::Peers {
  public:
   // What the core tells the endpoint above it.
   class Upper {
@@ -302,10 +302,7 @@ class Core {
   // Lasts until trust() (which costs nothing), a reset, or an answer in the other protocol.
   void doubt(Peer &peer);
   void trust(Peer &peer) {
-    if (!peer.doubt) return;
-    peer.doubt = false;
-    peer.ask_at = 0;
-    update_sources(peer);
+    if (peer.doubt) end_doubt(peer);
   }
 
   // The index in our RTS to the peer, which comes back in CTS and challenge. Only a process that
@@ -411,11 +408,15 @@ class Core {
   bool is_valid(const wire::Packet &packet);  // checksum and MAC of a handshake packet
   void send_handshake(Path &path, std::span<uint8_t> bytes, size_t size, bool authentic,
                       std::span<const uint8_t> behind = {});
+  void end_doubt(Peer &peer);
+
   // ---- places.cc ----
-  sdk::PlaceOwner::Claim judge(const sdk::Address &address, unsigned place);
-  void ask_for_places(const sdk::Address &first);
+  uint32_t index_of_context(const sdk::Address &address, unsigned place) override;
+  bool is_connected(uint32_t entry) override;
+  void ask_for_places(uint32_t entry, const sdk::Address &first) override;
+  void name_context(const sdk::Address &address, unsigned place, uint32_t index) override;
+  bool asks_for_places(const Peer &peer) const;  // without an answer yet
   void learn_places(const Peer &peer, uint32_t last);
-  void name_context(Peer &peer, unsigned place);
 
   void end_lost();
   void end_conversation(Peer &peer);
@@ -449,7 +450,7 @@ class Core {
   std::unordered_map<sdk::Address, Peer *, sdk::AddressHash> by_address_;
   bool has_contexts_ = false;  // some peers are contexts
   bool only_tells_ = false;
-  std::unordered_map<uint32_t, sdk::PlaceOwner> owners_;  // by index, of peers that claim places
+  sdk::PlaceOwners owners_{*this};
   sdk::IndexTable<Peer> by_index_;
   std::vector<Peer *> idle_, blocked_, losing_, turn_;
   std::vector<Due> heap_;

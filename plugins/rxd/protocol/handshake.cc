@@ -170,7 +170,7 @@ void Core::ask_again(Peer &peer, uint64_t now) {
   }
   ++peer.attempts;
   peer.ask_at = now + pause(peer.attempts);
-  if (peer.has_token && peer.attempts % kNewToken != 0) {
+  if (peer.has_token && peer.attempts % kNewToken != 0 && !asks_for_places(peer)) {
     send_connect(peer);
   } else {
     send_rts(peer);
@@ -199,6 +199,14 @@ void Core::doubt(Peer &peer) {
   peer.ask_at = peer.asked_at + pause(0);
   send_rts(peer);
   note_deadline(peer);
+}
+
+// A question about places goes on.
+void Core::end_doubt(Peer &peer) {
+  if (asks_for_places(peer)) return;
+  peer.doubt = false;
+  peer.ask_at = 0;
+  update_sources(peer);
 }
 
 // ---- conversations ----
@@ -378,9 +386,9 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
   }
   if (down_ || parting_ || only_tells_ || settings_.only_transmits) return;
   const auto place = uint8_t((theirs.flags & kPartPlace) >> kPartPlaceShift);
-  const auto claim = judge(*from, place);
+  const auto claim = owners_.judge(*from, place, carrier_.now_ns());
   // Until it is known whether there is such a context, the peer repeats this.
-  if (claim == sdk::PlaceOwner::Claim::kAsk || claim == sdk::PlaceOwner::Claim::kWait) return;
+  if (claim == sdk::PlaceOwners::Claim::kAsk || claim == sdk::PlaceOwners::Claim::kWait) return;
   if (peer != nullptr && peer->state == State::kTalking) {
     // The peer has restarted. But a token that is older than the connection means that this connect
     // may be late: then a peer that still wants to connect repeats it with a new token.
@@ -398,7 +406,8 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
   }
   peer->place = place;
   has_contexts_ |= place != 0;
-  if (claim == sdk::PlaceOwner::Claim::kTrue) name_context(*peer, place);
+  if (claim == sdk::PlaceOwners::Claim::kTrue)
+    name_context(*from, place, upper_.index_of_context(*from, place));
   if (peer->state == State::kIdle) new_cookie(*peer);
   count_proven();
   become_weft(*peer, theirs);

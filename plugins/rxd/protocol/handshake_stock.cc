@@ -71,6 +71,7 @@ bool Core::on_cts(const stock::Packet &p, std::span<const uint8_t> bytes, Buffer
   Peer *peer = peer_of(uint32_t(p.rts_index));
   if (peer == nullptr || peer->losing || p.rts_index != index_of(*peer)) return false;
   // Only a process that receives at the peer's address can know the question.
+  learn_places(*peer, 0);
   peer->roams = from != peer->path;
   if (peer->weft != nullptr) {
     if (!peer->doubt) return false;

@@ -130,7 +130,7 @@ bool Core::admits(const sdk::Address &newcomer) {
 }
 
 void Core::forget(uint32_t index) {
-  owners_.erase(index);
+  owners_.forget(index);
   Peer *peer = by_index_.at(index);
   if (peer == nullptr) return;
   const Leave leave(*this);

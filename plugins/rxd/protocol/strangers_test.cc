@@ -84,7 +84,7 @@ TEST(Strangers, APlaceCountsIfTheEndpointHasIt) {
       settings.place = kPlace;
       End context(wire, kOwner + kPlace, settings);
       ASSERT_EQ(context.send(0, text, sizeof text), 0);
-      wire.pass(3000 * kMillisecond);
+      wire.pass(5000 * kMillisecond);
       EXPECT_EQ(context.done - context.failed, 1U);
       size_t named = 0, all = 0;
       hub.receiver().visit_unexpected(kOwner, [&](sdk::Unexpected &) { ++named; });
@@ -117,6 +117,112 @@ TEST(Strangers, APlaceIsAskedForWhileTheEndpointIsCalled) {
   size_t named = 0;
   hub.receiver().visit_unexpected(kOwner, [&](sdk::Unexpected &) { ++named; });
   EXPECT_EQ(named, 1U);
+}
+
+// A hub that is asked for a name by the context kPlace of the endpoint kOwner.
+struct Claim {
+  static constexpr uint32_t kOwner = 2;
+  static constexpr uint8_t kPlace = 3;
+
+  Claim() : hub(wire, 0, quick()), context(wire, kOwner + kPlace, of_place(kPlace)) {}
+  static Settings of_place(uint8_t place) {
+    Settings settings = quick();
+    settings.place = place;
+    settings.last_place = kPlace;
+    return settings;
+  }
+  std::unique_ptr<End> open_owner() { return std::make_unique<End>(wire, kOwner, of_place(0)); }
+  void say(End &from) { ASSERT_EQ(from.send(0, text, sizeof text), 0); }
+  // Messages at the hub that have the endpoint's name.
+  size_t named() {
+    size_t count = 0;
+    hub.receiver().visit_unexpected(kOwner, [&](sdk::Unexpected &) { ++count; });
+    return count;
+  }
+  // The index of the hub's question to the owner; 0: it is none.
+  static uint64_t question(const Datagram &d) {
+    const stock::Parsed parsed = stock::parse({d.bytes.data(), d.size}, FI_SOCKADDR_IP);
+    return d.to == kOwner && parsed.reject == stock::Reject::kNone && parsed.packet.marked
+               ? parsed.packet.index
+               : 0;
+  }
+
+  char text[8] = "word";
+  Wire wire{64};
+  End hub, context;
+};
+
+// Messages of the endpoint end a doubt, but they answer no question.
+TEST(Strangers, AQuestionAboutPlacesIsRepeatedWhileTheEndpointTalks) {
+  Claim claim;
+  claim.hub.named = Claim::kOwner + 1;
+  const auto owner = claim.open_owner();
+  claim.say(*owner);
+  claim.wire.pass(kMillisecond);
+  int questions = 0;
+  claim.wire.loses = [&](const Datagram &d) { return Claim::question(d) != 0 && ++questions <= 5; };
+  claim.say(claim.context);
+  for (size_t said = 1; said <= 100; ++said) {
+    claim.say(*owner);
+    claim.wire.pass(kMillisecond / 2);
+    ASSERT_LE(claim.named(), said + 2);
+  }
+  claim.wire.pass(100 * kMillisecond);  // the context asks again
+  EXPECT_EQ(claim.named(), 102U);
+  EXPECT_EQ(questions, 6) << "the answer ends it";
+}
+
+// The context is a peer without a name when the endpoint gets into the address vector, so it asks
+// no more.
+TEST(Strangers, AQuestionAboutPlacesOutlivesTheConnection) {
+  Claim claim;
+  claim.hub.named = 0;
+  auto owner = claim.open_owner();
+  claim.say(*owner);
+  claim.say(claim.context);
+  claim.wire.pass(kMillisecond);
+  EXPECT_EQ(claim.named(), 0U);
+  claim.hub.named = Claim::kOwner + 1;
+  claim.hub.core().introduce(Claim::kOwner, address_of(Claim::kOwner));
+  EXPECT_EQ(claim.named(), 1U);
+  int questions = 0;
+  claim.wire.loses = [&](const Datagram &d) { return Claim::question(d) != 0 && ++questions == 1; };
+  const sdk::Address address = address_of(Claim::kOwner + Claim::kPlace);
+  claim.hub.core().introduce_context(claim.hub.index_of_context(address, Claim::kPlace), address,
+                                     Claim::kPlace);
+  claim.wire.step();
+  EXPECT_EQ(questions, 1);
+  owner.reset();  // says so
+  owner = claim.open_owner();
+  claim.wire.pass(100 * kMillisecond);
+  EXPECT_EQ(claim.named(), 2U);
+}
+
+// It has no contexts, and is not asked any more.
+TEST(Strangers, AStockEndpointAnswersAQuestionAboutPlaces) {
+  Claim claim;
+  claim.hub.named = Claim::kOwner + 1;
+  uint64_t asked = 0;
+  int questions = 0;
+  claim.wire.loses = [&](const Datagram &d) {
+    if (Claim::question(d) == 0) return false;
+    asked = Claim::question(d);
+    ++questions;
+    return true;
+  };
+  claim.say(claim.context);
+  claim.wire.pass(kMillisecond);
+  ASSERT_NE(asked, 0U);
+  uint8_t bytes[stock::kMaxHeader];
+  const size_t size = stock::encode(
+      {.type = stock::Type::kCts, .peer = uint32_t(asked), .index = 7, .rts_index = asked}, bytes);
+  Buffer buffer;
+  EXPECT_FALSE(claim.hub.core().on_datagram({bytes, size}, buffer, nullptr));
+  const int before = questions;
+  claim.wire.pass(500 * kMillisecond);
+  EXPECT_EQ(questions, before);
+  EXPECT_EQ(claim.named(), 0U);
+  EXPECT_EQ(claim.hub.receiver().unexpected(), 1U) << "the context need not wait";
 }
 
 // Answers to peers that prove their address do not count for handshake_rate, up to ten times the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Cores on a wire that loses nothing and allocates nothing, for tests of costs and of limits: many
-// peers, strangers, simulated time.
+// Cores on a wire that loses only what a test wants, and that allocates nothing: for tests of costs
+// and of limits, many peers, strangers, simulated time.
 //
 // Example (statements):
 //    Wire wire(/*room=*/64);  // datagrams
@@ -23,6 +23,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -64,6 +65,7 @@ struct Wire {
   uint64_t last_to_stranger = 0;  // bytes of the last datagram to an unknown address
   uint64_t strangers = 0;
   uint32_t chance = 1;
+  std::function<bool(const Datagram &)> loses;  // called with each datagram; true: it is lost
   bool step();
   void run() {
     do {
@@ -226,6 +228,7 @@ class End final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
 inline bool Wire::step() {
   if (head == tail) return false;
   Datagram copy = ring[head++ % ring.size()];
+  if (loses && loses(copy)) return true;
   Buffer buffer;  // nothing comes too early, so the core keeps none
   if (copy.to >= ends.size() || ends[copy.to] == nullptr) {
     last_to_stranger = copy.size;
