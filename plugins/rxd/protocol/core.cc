@@ -32,7 +32,8 @@ Core::Core(Carrier &carrier, Upper &upper, const Settings &settings)
       inbox_(*this, settings.unexpected_limit),
       pools_(std::make_unique<Pools>()),
       copies_(settings.hmem != nullptr ? std::make_unique<DeviceCopies>(*this, *settings.hmem)
-                                       : nullptr) {
+                                       : nullptr),
+      answers_(settings.handshake_rate) {
   carrier_.random({reinterpret_cast<uint8_t *>(&instance_), sizeof instance_});
   carrier_.random({reinterpret_cast<uint8_t *>(&veil_), sizeof veil_});
   carrier_.random(secret_);
@@ -421,7 +422,7 @@ void Core::on_unreachable(const sdk::Address &to, std::span<const uint8_t> datag
     // gone if that RTS is reported too. Any packet of the peer in between would have ended the
     // doubt.
     if (!peer.doubt) {
-      if (may_answer(carrier_.now_ns())) doubt(peer);
+      if (may_answer()) doubt(peer);
     } else if (asked) {
       lose(peer, FI_ECONNRESET, !parting_);
     }

@@ -49,6 +49,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "plugins/rxd/protocol/answer_limit.h"
 #include "plugins/rxd/protocol/conversation.h"
 #include "plugins/rxd/protocol/counters.h"
 #include "plugins/rxd/protocol/inbox.h"
@@ -379,8 +380,7 @@ class Core final : private sdk::PlaceOwners::Peers {
   void new_cookie(Peer &peer);
   void new_question(Peer &peer);
   wire::Part part_of(const Peer &peer);
-  bool may_answer(uint64_t now);  // limits the rate of answers to strangers
-  void count_proven();            // the peer that was answered has proven its address
+  bool may_answer();  // limits the rate of answers to strangers
   void fail_waiting(Peer &peer, int err);
   void converse(Peer &peer, std::unique_ptr<Conversation> conversation, WeftConversation *weft);
   void start_waiting(Peer &peer);
@@ -451,16 +451,14 @@ class Core final : private sdk::PlaceOwners::Peers {
   bool has_contexts_ = false;  // some peers are contexts
   bool only_tells_ = false;
   sdk::PlaceOwners owners_{*this};
+  AnswerLimit answers_;  // to strangers
   sdk::IndexTable<Peer> by_index_;
   std::vector<Peer *> idle_, blocked_, losing_, turn_;
   std::vector<Due> heap_;
-  uint64_t deadline_ = 0;      // last given to the carrier
-  uint64_t answers_from_ = 0;  // begin of the second that `answers_` and `proven_` count
-  uint32_t answers_ = 0;       // to peers that have not proven their address
-  uint32_t proven_ = 0;        // to peers that then proved it
-  uint32_t depth_ = 0;         // nested calls into the core
-  uint32_t batch_ = 0;         // datagrams since on_idle()
-  uint64_t passes_ = 0;        // calls of begin_pass()
+  uint64_t deadline_ = 0;  // last given to the carrier
+  uint32_t depth_ = 0;     // nested calls into the core
+  uint32_t batch_ = 0;     // datagrams since on_idle()
+  uint64_t passes_ = 0;    // calls of begin_pass()
   bool unflushed_ = false;
   size_t unanswered_ = 0;
   bool parting_ = false, down_ = false, full_ = false;

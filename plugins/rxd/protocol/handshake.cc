@@ -17,7 +17,6 @@ namespace weft::rxd {
 namespace {
 
 constexpr uint64_t kSecond = 1000 * kMillisecond;
-constexpr uint32_t kMostProven = 10;  // limit of all answers, in multiples of handshake_rate
 constexpr uint64_t kTokenLife = 10 * kSecond;
 constexpr uint32_t kLastPause = 200;  // ms
 constexpr uint32_t kMinAttempts = 5;  // before a peer is given up: we may not have been running
@@ -59,28 +58,10 @@ wire::Part Core::part_of(const Peer &peer) {
           .credit = kFirstCredit};
 }
 
-bool Core::may_answer(uint64_t now) {
-  if (now - answers_from_ >= kSecond) {
-    answers_from_ = now;
-    answers_ = 0;
-    proven_ = 0;
-  }
-  // A peer can prove its address again and again, so proven answers are limited too.
-  if (answers_ >= settings_.handshake_rate ||
-      answers_ + proven_ >= kMostProven * settings_.handshake_rate) {
-    counters_.limited.add_alone();
-    return false;
-  }
-  ++answers_;
-  return true;
-}
-
-// The answer to a peer that proves its address does not count against handshake_rate, so a crowd of
-// honest peers is admitted at once.
-void Core::count_proven() {
-  if (answers_ == 0) return;
-  --answers_;
-  ++proven_;
+bool Core::may_answer() {
+  if (answers_.allows(carrier_.now_ns())) return true;
+  counters_.limited.add_alone();
+  return false;
 }
 
 // ---- output ----
@@ -310,10 +291,9 @@ bool Core::is_valid(const wire::Packet &packet) {
 // than the question.
 void Core::answer_with_challenge(const sdk::Address &from, std::span<const uint8_t> name,
                                  uint64_t index) {
-  const uint64_t now = carrier_.now_ns();
-  if (!may_answer(now)) return;
+  if (!may_answer()) return;
   uint8_t bytes[wire::kChallengeSize];
-  const auto token = wire::TokenMaker(secret_).make(now, name);
+  const auto token = wire::TokenMaker(secret_).make(carrier_.now_ns(), name);
   wire::Writer writer(bytes);
   writer.challenge({.flags = wire::kFlagChecksum, .to = settings_.last_place}, index,
                    wire::Token(token));
@@ -332,7 +312,7 @@ void Core::on_challenge(const wire::Challenge &challenge, uint32_t last_place) {
   if (peer == nullptr || peer->losing || challenge.index != index_of(*peer)) return;
   const bool asked = peer->state == State::kAsking || peer->state == State::kConnecting ||
                      (peer->state == State::kTalking && peer->doubt);
-  if (!asked || !may_answer(carrier_.now_ns())) return;
+  if (!asked || !may_answer()) return;
   learn_places(*peer, last_place);
   // A weft endpoint now has the address of a stock peer.
   if (peer->state == State::kTalking && peer->weft == nullptr)
@@ -409,7 +389,7 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
   if (claim == sdk::PlaceOwners::Claim::kTrue)
     name_context(*from, place, upper_.index_of_context(*from, place));
   if (peer->state == State::kIdle) new_cookie(*peer);
-  count_proven();
+  answers_.on_proven();
   become_weft(*peer, theirs);
   send_accept(*peer, connect.index);
   start_waiting(*peer);
@@ -419,7 +399,7 @@ void Core::on_accept(Peer &peer, const wire::Accept &accept) {
   const wire::Part &theirs = accept.part;
   if (peer.losing || theirs.cookie == 0 || theirs.datagram < kSmallestDatagram) return;
   if (peer.state == State::kConnecting) {
-    count_proven();
+    answers_.on_proven();
     become_weft(peer, theirs);
     return start_waiting(peer);
   }

@@ -21,7 +21,7 @@ constexpr size_t kNameAt = 24;  // in an RTS
 // address than the one that reaches it: if it answers our question from there too, it is the peer.
 void Core::on_other_source(Peer &peer, const Path *from) {
   counters_.strangers.add_alone();
-  if (from == nullptr && may_answer(carrier_.now_ns())) doubt(peer);
+  if (from == nullptr && may_answer()) doubt(peer);
 }
 
 bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *from) {
@@ -42,7 +42,7 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *
       on_other_source(*peer, from);
       return false;
     }
-    if (!std::exchange(peer->proven, true)) count_proven();
+    if (!std::exchange(peer->proven, true)) answers_.on_proven();
     heard_of(*peer);
     return peer->conversation->on_packet(bytes, buffer);
   }
@@ -124,13 +124,13 @@ bool Core::on_rts(const stock::Packet &p, std::span<const uint8_t> bytes, Buffer
   if (peer != nullptr) {
     // An RTS proves nothing, so it does not end a connection; but it makes us re-verify a weft
     // peer. While we are asking the peer ourselves, our own handshake decides.
-    if (peer->weft != nullptr && !peer->doubt && may_answer(carrier_.now_ns())) doubt(*peer);
+    if (peer->weft != nullptr && !peer->doubt && may_answer()) doubt(*peer);
     if (peer->losing || peer->weft != nullptr || peer->state == State::kAsking ||
         peer->state == State::kConnecting)
       return false;
     if (peer->conversation != nullptr) return peer->conversation->on_packet(bytes, buffer);
   }
-  if (down_ || parting_ || only_tells_ || !may_answer(carrier_.now_ns())) return false;
+  if (down_ || parting_ || only_tells_ || !may_answer()) return false;
   if (peer == nullptr) peer = make_unproven(p.name);
   if (peer == nullptr) return false;
   return become_stock(*peer, bytes, buffer, false);
