@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// AnswerLimit: how many answers a second peers get that have not proven their address. An answer to a
-// peer that then proves that it receives there does not count, so a crowd of honest peers is
+// AnswerLimit: how many answers a second peers get that have not proven their address. An answer to
+// a peer that then proves that it receives there does not count, so a crowd of honest peers is
 // admitted at once. A peer can prove its address again and again, so these are limited too, at ten
 // times the rate.
 //

@@ -19,8 +19,6 @@ namespace {
 
 // After this many datagrams on_idle() runs, even if more can be read.
 constexpr uint32_t kBatch = 32;
-// After so many questions that the network could not deliver nobody is there.
-constexpr uint8_t kUndelivered = 2;
 
 }  // namespace
 
@@ -169,7 +167,7 @@ int Core::start(TxOp &op, uint32_t index, const sdk::Address *address) {
   op.next = nullptr;
   (peer->last != nullptr ? peer->last->next : peer->first) = &op;
   peer->last = &op;
-  if (peer->state == State::kIdle) ask(*peer);
+  if (!peer->link.is_up()) ask(*peer);
   return 0;
 }
 
@@ -336,6 +334,7 @@ void Core::leave() {
 void Core::end_lost() {
   Peer &peer = *losing_.back();
   losing_.pop_back();
+  end_link(peer);
   end_conversation(peer);
   if (!peer.requeue) fail_waiting(peer, peer.err);
   if ((peer.first != nullptr && !down_) || asks_for_places(peer)) {
@@ -346,16 +345,22 @@ void Core::end_lost() {
   }
 }
 
+// A handshake that verifies the connection is about its cookie, which is not used again.
+void Core::end_link(Peer &peer) {
+  const uint64_t now = carrier_.now_ns();
+  peer.link.on_probe_ended();
+  peer.link.on_lost(now, /*wanted=*/false, 0);
+  peer.link.on_refused(now, sdk::PeerLink::Refusal::kUnreachable, /*wanted=*/false);
+}
+
 void Core::end_conversation(Peer &peer) {
   flush();
   if (peer.index != kNoIndex && !asks_for_places(peer)) owners_.forget(peer.index);
   const std::unique_ptr<Conversation> over = std::move(peer.conversation);
   peer.weft = nullptr;
-  peer.state = State::kIdle;
   peer.cookie = 0;
-  peer.doubt = false;
   peer.deadline = 0;
-  peer.ask_at = 0;
+  peer.handshake.end();
   update_sources(peer);
   // Operations that are started from now on wait behind those that end() returns.
   Conversation::Queue unsent;
@@ -413,15 +418,15 @@ void Core::on_unreachable(const sdk::Address &to, std::span<const uint8_t> datag
   const auto it = by_address_.find(to);
   if (down_ || it == by_address_.end()) return;
   Peer &peer = *it->second;
-  if (peer.losing || peer.state == State::kIdle) return;
+  if (peer.losing || peer.link.state() == sdk::PeerLink::State::kIdle) return;
   const stock::Parsed parsed = stock::parse(datagram, name_format());
   const bool asked = parsed.reject == stock::Reject::kNone && parsed.packet.marked &&
-                     parsed.packet.index == index_of(peer);
-  if (peer.state == State::kTalking) {
+                     parsed.packet.index == peer.rts_index();
+  if (peer.link.is_up()) {
     // The first report may be late or forged, so it only starts an inquiry: an RTS. The peer is
     // gone if that RTS is reported too. Any packet of the peer in between would have ended the
     // doubt.
-    if (!peer.doubt) {
+    if (!peer.is_doubted()) {
       if (may_answer()) doubt(peer);
     } else if (asked) {
       lose(peer, FI_ECONNRESET, !parting_);
@@ -430,7 +435,7 @@ void Core::on_unreachable(const sdk::Address &to, std::span<const uint8_t> datag
   }
   // The first report may be late: the peer may have started since. An endpoint that is being closed
   // has no time to find out.
-  if (asked && (++peer.refused >= kUndelivered || parting_)) give_up(peer, FI_ECONNREFUSED);
+  if (asked && (peer.handshake.on_undelivered() || parting_)) give_up(peer, FI_ECONNREFUSED);
 }
 
 // ---- deadlines ----
@@ -444,7 +449,8 @@ void Core::set_deadline(Peer &peer, uint64_t at_ns) {
 
 void Core::note_deadline(Peer &peer) {
   uint64_t at = peer.deadline;
-  if (peer.ask_at != 0 && (at == 0 || peer.ask_at < at)) at = peer.ask_at;
+  const uint64_t next = peer.handshake.next_at();
+  if (next != 0 && (at == 0 || next < at)) at = next;
   if (at == 0 || (peer.armed != 0 && peer.armed <= at)) return;
   peer.armed = at;
   heap_.push_back({at, peer.number - 1});
@@ -469,7 +475,8 @@ void Core::on_deadline() {
     Peer *peer = slots_[due.slot];
     if (peer == nullptr || peer->armed != due.at) continue;  // outdated entry
     peer->armed = 0;
-    if (peer->ask_at != 0 && peer->ask_at <= now) ask_again(*peer, now);
+    const uint64_t next = peer->handshake.next_at();
+    if (next != 0 && next <= now) repeat(*peer, now);
     peer = slots_[due.slot];
     if (peer == nullptr) continue;
     if (peer->deadline != 0 && peer->deadline <= now) {

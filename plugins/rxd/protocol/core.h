@@ -50,16 +50,15 @@
 #include <vector>
 
 #include "plugins/rxd/protocol/answer_limit.h"
-#include "plugins/rxd/protocol/conversation.h"
 #include "plugins/rxd/protocol/counters.h"
 #include "plugins/rxd/protocol/inbox.h"
+#include "plugins/rxd/protocol/peer.h"
 #include "plugins/rxd/wire/integrity.h"
 
 namespace weft::rxd {
 
 inline constexpr uint64_t kMillisecond = 1'000'000;  // ns
 
-inline constexpr uint32_t kNoIndex = UINT32_MAX;
 inline constexpr size_t kMaxPieces = 16;            // pieces of memory of one remote access
 inline constexpr uint64_t kPartingNs = 60'000'000;  // longest wait for the answers to close
 // Credit at the beginning of a connection, in each direction: messages, and KiB of unasked payload.
@@ -90,55 +89,11 @@ struct Settings {
   bool only_transmits = false;      // such a context, to which nobody connects
 };
 
-enum class State : uint8_t {
-  kIdle,        // no conversation
-  kAsking,      // our RTS was sent
-  kConnecting,  // the peer answered with a challenge; our connect was sent
-  kTalking,     // there is a conversation
-};
-
 class DeviceCopies;
-class WeftConversation;
 struct Pools;
 namespace stock {
 struct Packet;
 }
-
-// A peer that this endpoint talks to or wants to talk to. Conversations use the first members only.
-struct Peer {
-  sdk::Address address;
-  Path *path = nullptr;
-  uint32_t number = 0;        // our number for the peer, >= 1: connection number, stock's index
-  uint32_t index = kNoIndex;  // in the address vector
-  uint32_t saved = 0;         // unexpected messages of the peer
-  std::unique_ptr<Conversation> conversation;
-  // ---- Core's ----
-  State state = State::kIdle;
-  WeftConversation *weft = nullptr;         // `conversation`, if it is a WeftConversation
-  Peer *older = nullptr, *newer = nullptr;  // peers without an index, by the last packet's time
-  TxOp *first = nullptr, *last = nullptr;   // operations that wait for the handshake
-  uint32_t cookie = 0;                      // of the present connection, or of the next one
-  uint32_t attempts = 0;
-  uint32_t question = 0;    // a random number that is in our RTS
-  bool doubt = false;       // the peer is being re-verified: Core::doubt()
-  bool wants_idle = false;  // is in Core::idle_
-  bool wants_room = false;  // is in Core::blocked_
-  bool losing = false;      // is in Core::losing_
-  bool requeue = false;
-  bool by_source = false;  // counts in Core::by_source_
-  uint8_t place = 0;       // what it says of itself: kPartPlace
-  bool proven = false;     // a stock peer has answered our question, or used our number
-  bool roams = false;  // a stock peer has answered our question from another address than its own
-  bool has_token = false;
-  uint8_t refused = 0;  // questions of this handshake that the network reported as undeliverable
-  int err = 0;
-  uint64_t asked_at = 0;    // when the first RTS was sent
-  uint64_t ask_at = 0;      // when the next RTS or connect is sent; 0: never
-  uint64_t settled_at = 0;  // when the connection was made
-  uint64_t deadline = 0;    // of the conversation
-  uint64_t armed = 0;       // time of the peer's entry in the heap; 0: none
-  std::array<uint8_t, wire::kTokenSize> token{};
-};
 
 class Core final : private sdk::PlaceOwners::Peers {
  public:
@@ -301,14 +256,12 @@ class Core final : private sdk::PlaceOwners::Peers {
   void lose(Peer &peer, int err, bool requeue);
   // Re-verify the peer by a handshake: whether it is the same process and knows the connection.
   // Lasts until trust() (which costs nothing), a reset, or an answer in the other protocol.
-  void doubt(Peer &peer);
-  void trust(Peer &peer) {
-    if (peer.doubt) end_doubt(peer);
+  void doubt(Peer &peer) {
+    if (peer.link.is_up()) ask(peer);
   }
-
-  // The index in our RTS to the peer, which comes back in CTS and challenge. Only a process that
-  // receives at the peer's address can know the upper half.
-  static uint64_t index_of(const Peer &peer) { return uint64_t{peer.question} << 32 | peer.number; }
+  void trust(Peer &peer) {
+    if (peer.is_doubted()) end_doubt(peer);
+  }
 
   // Executes an atomic of a peer: 0 or FI_E... The previous values go to `result`, `result_size`
   // bytes; an atomic that needs more room is refused.
@@ -363,28 +316,30 @@ class Core final : private sdk::PlaceOwners::Peers {
   bool may_go(const Peer &peer) const;
   void free(Peer &peer);
   void free_if_unused(Peer &peer) {
-    if (peer.state == State::kIdle && peer.conversation == nullptr && peer.first == nullptr &&
-        peer.saved == 0 && !peer.losing)
+    if (peer.link.state() == sdk::PeerLink::State::kIdle && peer.conversation == nullptr &&
+        peer.first == nullptr && peer.saved == 0 && !peer.losing)
       free(peer);
   }
   void leave();
 
   // handshake
-  void ask(Peer &peer);  // begins it
-  void ask_again(Peer &peer, uint64_t now);
+  // Begins one: for a connection, or while there is one, to verify it.
+  void ask(Peer &peer);
+  void repeat(Peer &peer, uint64_t now);
   void give_up(Peer &peer, int err);  // nobody answers: what waits for the handshake fails
   void send_rts(Peer &peer);
   void send_connect(Peer &peer);
   void send_accept(Peer &peer, uint64_t index);
   void write_name(std::span<uint8_t, wire::kNameSize> out);
+  uint32_t random();
   void new_cookie(Peer &peer);
-  void new_question(Peer &peer);
   wire::Part part_of(const Peer &peer);
   bool may_answer();  // limits the rate of answers to strangers
   void fail_waiting(Peer &peer, int err);
   void converse(Peer &peer, std::unique_ptr<Conversation> conversation, WeftConversation *weft);
   void start_waiting(Peer &peer);
-  void become_weft(Peer &peer, const wire::Part &theirs);
+  std::unique_ptr<WeftConversation> make_weft(Peer &peer, const wire::Part &theirs);
+  void become_weft(Peer &peer, std::unique_ptr<WeftConversation> made);
   bool become_stock(Peer &peer, std::span<const uint8_t> bytes, Buffer &buffer, bool proven);
   bool on_weft(std::span<const uint8_t> bytes, Buffer &buffer);
   bool on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *from);
@@ -419,6 +374,7 @@ class Core final : private sdk::PlaceOwners::Peers {
   void learn_places(const Peer &peer, uint32_t last);
 
   void end_lost();
+  void end_link(Peer &peer);
   void end_conversation(Peer &peer);
   void note_deadline(Peer &peer);
   void arm();

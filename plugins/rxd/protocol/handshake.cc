@@ -18,13 +18,6 @@ namespace {
 
 constexpr uint64_t kSecond = 1000 * kMillisecond;
 constexpr uint64_t kTokenLife = 10 * kSecond;
-constexpr uint32_t kLastPause = 200;  // ms
-constexpr uint32_t kMinAttempts = 5;  // before a peer is given up: we may not have been running
-constexpr uint32_t kNewToken = 4;     // every fourth connect is replaced by an RTS, for a new token
-
-uint64_t pause(uint32_t attempts) {
-  return kMillisecond * std::min<uint64_t>(uint64_t{1} << std::min(attempts, 20U), kLastPause);
-}
 
 bool same_connection(const wire::Part &a, const wire::Part &b) {
   return a.instance == b.instance && a.connection == b.connection && a.cookie == b.cookie;
@@ -32,14 +25,16 @@ bool same_connection(const wire::Part &a, const wire::Part &b) {
 
 }  // namespace
 
-void Core::new_cookie(Peer &peer) {
-  do {
-    carrier_.random({reinterpret_cast<uint8_t *>(&peer.cookie), sizeof peer.cookie});
-  } while (peer.cookie == 0);
+uint32_t Core::random() {
+  uint32_t number;
+  carrier_.random({reinterpret_cast<uint8_t *>(&number), sizeof number});
+  return number;
 }
 
-void Core::new_question(Peer &peer) {
-  carrier_.random({reinterpret_cast<uint8_t *>(&peer.question), sizeof peer.question});
+void Core::new_cookie(Peer &peer) {
+  do {
+    peer.cookie = random();
+  } while (peer.cookie == 0);
 }
 
 // Constant for the life of a connection: a repeated accept is identical.
@@ -89,7 +84,7 @@ void Core::send_handshake(Path &path, std::span<uint8_t> bytes, size_t size, boo
 void Core::send_rts(Peer &peer) {
   uint8_t bytes[stock::kMaxHeader];
   const size_t size = stock::encode(
-      {.type = stock::Type::kRts, .marked = true, .index = index_of(peer), .name = own_}, bytes);
+      {.type = stock::Type::kRts, .marked = true, .index = peer.rts_index(), .name = own_}, bytes);
   const iovec whole{bytes, size};
   if (carrier_.send(*peer.path, &whole, 1, false) != -FI_EAGAIN) counters_.packets_sent.add_alone();
 }
@@ -99,10 +94,10 @@ void Core::send_connect(Peer &peer) {
   uint8_t name[wire::kNameSize];
   write_name(name);
   wire::Part part = part_of(peer);
-  if (peer.doubt) part.flags |= kPartVerify;
+  if (peer.is_doubted()) part.flags |= kPartVerify;
   const auto flags = uint16_t(wire::kFlagChecksum | (has_key() ? wire::kFlagMac : 0));
   wire::Writer writer(bytes);
-  writer.connect({.flags = flags}, index_of(peer), wire::Token(peer.token), name, part);
+  writer.connect({.flags = flags}, peer.rts_index(), peer.handshake.token(), name, part);
   send_handshake(*peer.path, bytes, writer.size(), has_key(), sdk::place_of(peer.address));
 }
 
@@ -119,8 +114,7 @@ void Core::send_accept(Peer &peer, uint64_t index) {
 // Only packets in stock's format need their source address, and reading it costs time. So sources
 // are read while a stock peer may answer, and while stock conversations exist.
 void Core::update_sources(Peer &peer) {
-  const bool wanted = peer.state == State::kAsking || peer.state == State::kConnecting ||
-                      peer.doubt || (peer.conversation != nullptr && peer.weft == nullptr);
+  const bool wanted = peer.is_asked() || (peer.conversation != nullptr && peer.weft == nullptr);
   if (wanted == peer.by_source) return;
   peer.by_source = wanted;
   if (wanted ? by_source_++ == 0 : --by_source_ == 0) carrier_.name_sources(wanted);
@@ -128,65 +122,52 @@ void Core::update_sources(Peer &peer) {
 
 void Core::ask(Peer &peer) {
   const uint64_t now = carrier_.now_ns();
-  peer.state = State::kAsking;
+  switch (peer.link.ask(now, 0)) {
+    case sdk::PeerLink::Next::kConnect:
+      new_cookie(peer);
+      break;
+    case sdk::PeerLink::Next::kProbe:
+      counters_.doubts.add_alone();
+      break;
+    default:  // it is asked already
+      return;
+  }
   update_sources(peer);
-  peer.has_token = false;
-  peer.refused = 0;
-  peer.attempts = 0;
-  peer.asked_at = now;
-  peer.ask_at = now + pause(0);
-  new_cookie(peer);
-  new_question(peer);
+  peer.handshake.begin(random(), now);
   send_rts(peer);
   note_deadline(peer);
 }
 
-void Core::ask_again(Peer &peer, uint64_t now) {
-  if (now - peer.asked_at >= settings_.peer_timeout_ns && peer.attempts >= kMinAttempts) {
-    peer.ask_at = 0;
-    if (peer.state == State::kTalking) return;  // the conversation has its own timeout
-    counters_.unanswered.add_alone();
-    if (has_key()) upper_.warn("a peer does not answer: it may be down, or have another auth_key");
-    return give_up(peer, has_key() ? FI_EACCES : FI_ETIMEDOUT);
+void Core::repeat(Peer &peer, uint64_t now) {
+  switch (peer.handshake.on_time(now, settings_.peer_timeout_ns, asks_for_places(peer))) {
+    case Handshake::Step::kRts:
+      return send_rts(peer);
+    case Handshake::Step::kConnect:
+      return send_connect(peer);
+    case Handshake::Step::kNobody:
+      break;
   }
-  ++peer.attempts;
-  peer.ask_at = now + pause(peer.attempts);
-  if (peer.has_token && peer.attempts % kNewToken != 0 && !asks_for_places(peer)) {
-    send_connect(peer);
-  } else {
-    send_rts(peer);
-  }
+  if (peer.link.is_up()) return;  // the conversation has its own timeout
+  counters_.unanswered.add_alone();
+  if (has_key()) upper_.warn("a peer does not answer: it may be down, or have another auth_key");
+  give_up(peer, has_key() ? FI_EACCES : FI_ETIMEDOUT);
 }
 
 void Core::give_up(Peer &peer, int err) {
-  peer.state = State::kIdle;
+  end_link(peer);
   peer.cookie = 0;
-  peer.ask_at = 0;
+  peer.handshake.end();
   update_sources(peer);
   fail_waiting(peer, err);
   if (peer.first != nullptr) return ask(peer);  // started from a completion callback
   free_if_unused(peer);
 }
 
-void Core::doubt(Peer &peer) {
-  if (peer.doubt || peer.state != State::kTalking) return;
-  counters_.doubts.add_alone();
-  peer.doubt = true;
-  update_sources(peer);
-  new_question(peer);
-  peer.has_token = false;
-  peer.attempts = 0;
-  peer.asked_at = carrier_.now_ns();
-  peer.ask_at = peer.asked_at + pause(0);
-  send_rts(peer);
-  note_deadline(peer);
-}
-
 // A question about places goes on.
 void Core::end_doubt(Peer &peer) {
   if (asks_for_places(peer)) return;
-  peer.doubt = false;
-  peer.ask_at = 0;
+  peer.link.on_probe_ended();
+  peer.handshake.end();
   update_sources(peer);
 }
 
@@ -194,9 +175,7 @@ void Core::end_doubt(Peer &peer) {
 
 void Core::converse(Peer &peer, std::unique_ptr<Conversation> conversation,
                     WeftConversation *weft) {
-  peer.state = State::kTalking;
-  peer.doubt = false;
-  peer.ask_at = 0;
+  peer.handshake.end();
   peer.settled_at = carrier_.now_ns();
   peer.conversation = std::move(conversation);
   peer.weft = weft;
@@ -215,8 +194,11 @@ void Core::start_waiting(Peer &peer) {
   if (parting_ && peer.conversation != nullptr && !peer.losing) peer.conversation->part();
 }
 
-void Core::become_weft(Peer &peer, const wire::Part &theirs) {
-  auto made = std::make_unique<WeftConversation>(*this, peer, part_of(peer), theirs);
+std::unique_ptr<WeftConversation> Core::make_weft(Peer &peer, const wire::Part &theirs) {
+  return std::make_unique<WeftConversation>(*this, peer, part_of(peer), theirs);
+}
+
+void Core::become_weft(Peer &peer, std::unique_ptr<WeftConversation> made) {
   WeftConversation *weft = made.get();
   counters_.connected.add_alone();
   converse(peer, std::move(made), weft);
@@ -309,18 +291,12 @@ void Core::answer_with_challenge(const sdk::Address &from, std::span<const uint8
 
 void Core::on_challenge(const wire::Challenge &challenge, uint32_t last_place) {
   Peer *peer = peer_of(uint32_t(challenge.index));
-  if (peer == nullptr || peer->losing || challenge.index != index_of(*peer)) return;
-  const bool asked = peer->state == State::kAsking || peer->state == State::kConnecting ||
-                     (peer->state == State::kTalking && peer->doubt);
-  if (!asked || !may_answer()) return;
+  if (peer == nullptr || peer->losing || challenge.index != peer->rts_index()) return;
+  if (!peer->is_asked() || !may_answer()) return;
   learn_places(*peer, last_place);
   // A weft endpoint now has the address of a stock peer.
-  if (peer->state == State::kTalking && peer->weft == nullptr)
-    return lose(*peer, FI_ECONNRESET, true);
-  if (peer->state == State::kAsking) peer->state = State::kConnecting;
-  std::copy(challenge.token.begin(), challenge.token.end(), peer->token.begin());
-  peer->has_token = true;
-  peer->refused = 0;
+  if (peer->link.is_up() && peer->weft == nullptr) return lose(*peer, FI_ECONNRESET, true);
+  peer->handshake.on_challenge(challenge.token);
   send_connect(*peer);
 }
 
@@ -350,8 +326,7 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
   if ((theirs.flags & kPartVerify) != 0) {
     // The peer asks about a connection that is not known here. If we are connecting ourselves, that
     // handshake answers it: the peer may have accepted our connect already.
-    if (peer != nullptr && (peer->state == State::kAsking || peer->state == State::kConnecting))
-      return;
+    if (peer != nullptr && peer->link.state() == sdk::PeerLink::State::kAttempt) return;
     uint8_t answer[wire::kHeaderSize * 2 + wire::kMacSize];
     const auto flags = uint16_t(wire::kFlagChecksum | (has_key() ? wire::kFlagMac : 0));
     wire::Writer writer(answer);
@@ -369,7 +344,7 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
   const auto claim = owners_.judge(*from, place, carrier_.now_ns());
   // Until it is known whether there is such a context, the peer repeats this.
   if (claim == sdk::PlaceOwners::Claim::kAsk || claim == sdk::PlaceOwners::Claim::kWait) return;
-  if (peer != nullptr && peer->state == State::kTalking) {
+  if (peer != nullptr && peer->link.is_up()) {
     // The peer has restarted. But a token that is older than the connection means that this connect
     // may be late: then a peer that still wants to connect repeats it with a new token.
     if (made_at < peer->settled_at)
@@ -388,9 +363,12 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
   has_contexts_ |= place != 0;
   if (claim == sdk::PlaceOwners::Claim::kTrue)
     name_context(*from, place, upper_.index_of_context(*from, place));
-  if (peer->state == State::kIdle) new_cookie(*peer);
+  if (peer->link.state() == sdk::PeerLink::State::kIdle) new_cookie(*peer);
+  auto made = make_weft(*peer, theirs);
   answers_.on_proven();
-  become_weft(*peer, theirs);
+  peer->link.on_request(*from <=> own_, theirs.instance, carrier_.now_ns(),
+                        sdk::PeerLink::Proof::kAddress);
+  become_weft(*peer, std::move(made));
   send_accept(*peer, connect.index);
   start_waiting(*peer);
 }
@@ -398,9 +376,12 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
 void Core::on_accept(Peer &peer, const wire::Accept &accept) {
   const wire::Part &theirs = accept.part;
   if (peer.losing || theirs.cookie == 0 || theirs.datagram < kSmallestDatagram) return;
-  if (peer.state == State::kConnecting) {
+  if (peer.link.state() == sdk::PeerLink::State::kAttempt) {
+    if (!peer.handshake.has_token()) return;
+    auto made = make_weft(peer, theirs);
     answers_.on_proven();
-    become_weft(peer, theirs);
+    peer.link.on_accepted(carrier_.now_ns(), theirs.instance);
+    become_weft(peer, std::move(made));
     return start_waiting(peer);
   }
   if (peer.weft == nullptr) return;

@@ -69,12 +69,12 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *
 bool Core::on_cts(const stock::Packet &p, std::span<const uint8_t> bytes, Buffer &buffer,
                   const Path *from) {
   Peer *peer = peer_of(uint32_t(p.rts_index));
-  if (peer == nullptr || peer->losing || p.rts_index != index_of(*peer)) return false;
+  if (peer == nullptr || peer->losing || p.rts_index != peer->rts_index()) return false;
   // Only a process that receives at the peer's address can know the question.
   learn_places(*peer, 0);
   peer->roams = from != peer->path;
   if (peer->weft != nullptr) {
-    if (!peer->doubt) return false;
+    if (!peer->is_doubted()) return false;
     // A stock endpoint has the address now, so the weft peer is gone. The stock endpoint knows us
     // by the number in our question.
     peer->losing = peer->requeue = true;
@@ -86,7 +86,7 @@ bool Core::on_cts(const stock::Packet &p, std::span<const uint8_t> bytes, Buffer
     peer->proven = true;
     return peer->conversation->on_packet(bytes, buffer);
   }
-  if (peer->state != State::kAsking && peer->state != State::kConnecting) return false;
+  if (!peer->is_asked()) return false;
   return become_stock(*peer, bytes, buffer, true);
 }
 
@@ -124,11 +124,10 @@ bool Core::on_rts(const stock::Packet &p, std::span<const uint8_t> bytes, Buffer
   if (peer != nullptr) {
     // An RTS proves nothing, so it does not end a connection; but it makes us re-verify a weft
     // peer. While we are asking the peer ourselves, our own handshake decides.
-    if (peer->weft != nullptr && !peer->doubt && may_answer()) doubt(*peer);
-    if (peer->losing || peer->weft != nullptr || peer->state == State::kAsking ||
-        peer->state == State::kConnecting)
-      return false;
+    if (peer->weft != nullptr && !peer->is_doubted() && may_answer()) doubt(*peer);
+    if (peer->losing || peer->weft != nullptr) return false;
     if (peer->conversation != nullptr) return peer->conversation->on_packet(bytes, buffer);
+    if (peer->is_asked()) return false;
   }
   if (down_ || parting_ || only_tells_ || !may_answer()) return false;
   if (peer == nullptr) peer = make_unproven(p.name);
@@ -136,9 +135,17 @@ bool Core::on_rts(const stock::Packet &p, std::span<const uint8_t> bytes, Buffer
   return become_stock(*peer, bytes, buffer, false);
 }
 
+// `proven`: by a CTS to our question; otherwise by an RTS, while we did not ask.
 bool Core::become_stock(Peer &peer, std::span<const uint8_t> bytes, Buffer &buffer, bool proven) {
+  auto made = make_stock_conversation(*this, peer);
+  const uint64_t now = carrier_.now_ns();
+  if (proven) {
+    peer.link.on_accepted(now, 0);
+  } else {
+    peer.link.on_request(peer.address <=> own_, 0, now);
+  }
   counters_.stock_peers.add_alone();
-  converse(peer, make_stock_conversation(*this, peer), nullptr);
+  converse(peer, std::move(made), nullptr);
   peer.proven = proven;
   const bool kept = peer.conversation->on_packet(bytes, buffer);
   start_waiting(peer);

@@ -40,9 +40,7 @@ Peer *Core::make(const sdk::Address &address, int &err) {
     peer->number = free_slots_.back() + 1;
     free_slots_.pop_back();
     slots_[peer->number - 1] = made.release();
-    // Set from the beginning, so that an attacker that guesses the peer's number has no valid
-    // answer.
-    new_question(*peer);
+    peer->handshake.set_question(random());
     peer->index = index;
     if (index != kNoIndex) {
       by_index_.set(index, peer);

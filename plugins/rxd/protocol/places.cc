@@ -11,11 +11,11 @@ uint32_t Core::index_of_context(const sdk::Address &address, unsigned place) {
 
 bool Core::is_connected(uint32_t entry) {
   const Peer *known = by_index_.at(entry);
-  return known != nullptr && known->state == State::kTalking;
+  return known != nullptr && known->link.is_up();
 }
 
-// The answer is the challenge. The question is repeated until then, though the owner may talk all the
-// while.
+// The answer is the challenge. The question is repeated until then, though the owner may talk all
+// the while.
 void Core::ask_for_places(uint32_t, const sdk::Address &first) {
   if (down_ || parting_) return;
   int err = 0;
@@ -23,9 +23,9 @@ void Core::ask_for_places(uint32_t, const sdk::Address &first) {
   Peer *owner = it != by_address_.end() ? it->second : make(first, err);
   if (owner == nullptr || owner->losing) return;  // end_lost() asks
   // Its challenge came before it was asked for places, and connects are repeated ever more rarely.
-  if (owner->state == State::kConnecting) send_rts(*owner);
-  if (owner->state == State::kIdle) ask(*owner);
-  if (owner->state == State::kTalking) doubt(*owner);
+  if (owner->link.state() == sdk::PeerLink::State::kAttempt && owner->handshake.has_token())
+    send_rts(*owner);
+  ask(*owner);
 }
 
 bool Core::asks_for_places(const Peer &peer) const {
