@@ -440,8 +440,6 @@ void Core::on_unreachable(const sdk::Address &to, std::span<const uint8_t> datag
 
 // ---- deadlines ----
 
-// The heap has one entry for each peer with a deadline, at that time or earlier. So it costs
-// nothing to move a deadline to a later time, which every packet does.
 void Core::set_deadline(Peer &peer, uint64_t at_ns) {
   peer.deadline = at_ns;
   note_deadline(peer);
@@ -451,14 +449,11 @@ void Core::note_deadline(Peer &peer) {
   uint64_t at = peer.deadline;
   const uint64_t next = peer.handshake.next_at();
   if (next != 0 && (at == 0 || next < at)) at = next;
-  if (at == 0 || (peer.armed != 0 && peer.armed <= at)) return;
-  peer.armed = at;
-  heap_.push_back({at, peer.number - 1});
-  std::push_heap(heap_.begin(), heap_.end());
+  if (at != 0) timers_.wake(peer.number, at);
 }
 
 void Core::arm() {
-  const uint64_t first = heap_.empty() ? 0 : heap_.front().at;
+  const uint64_t first = timers_.next();
   if (first == deadline_) return;
   deadline_ = first;
   carrier_.set_deadline(first);
@@ -468,16 +463,11 @@ void Core::on_deadline() {
   const Leave leave(*this);
   deadline_ = 0;
   const uint64_t now = carrier_.now_ns();
-  while (!heap_.empty() && heap_.front().at <= now) {
-    const Due due = heap_.front();
-    std::pop_heap(heap_.begin(), heap_.end());
-    heap_.pop_back();
-    Peer *peer = slots_[due.slot];
-    if (peer == nullptr || peer->armed != due.at) continue;  // outdated entry
-    peer->armed = 0;
+  for (uint32_t number; (number = timers_.due(now)) != Timers::kNone;) {
+    Peer *peer = peer_of(number);
     const uint64_t next = peer->handshake.next_at();
     if (next != 0 && next <= now) repeat(*peer, now);
-    peer = slots_[due.slot];
+    peer = peer_of(number);
     if (peer == nullptr) continue;
     if (peer->deadline != 0 && peer->deadline <= now) {
       peer->deadline = 0;

@@ -53,6 +53,7 @@
 #include "plugins/rxd/protocol/counters.h"
 #include "plugins/rxd/protocol/inbox.h"
 #include "plugins/rxd/protocol/peer.h"
+#include "plugins/rxd/protocol/timers.h"
 #include "plugins/rxd/wire/integrity.h"
 
 namespace weft::rxd {
@@ -278,11 +279,6 @@ class Core final : private sdk::PlaceOwners::Peers {
 
  private:
   friend class WeftConversation;
-  struct Due {
-    uint64_t at;
-    uint32_t slot;
-    bool operator<(const Due &other) const { return at > other.at; }  // for a heap: first on top
-  };
   // Calls into the core may nest (posting a receive delivers messages). When the outermost call
   // ends, leave() ends lost conversations, flushes, and sets the deadline.
   struct Leave {
@@ -410,7 +406,7 @@ class Core final : private sdk::PlaceOwners::Peers {
   AnswerLimit answers_;  // to strangers
   sdk::IndexTable<Peer> by_index_;
   std::vector<Peer *> idle_, blocked_, losing_, turn_;
-  std::vector<Due> heap_;
+  Timers timers_;          // by the peers' numbers
   uint64_t deadline_ = 0;  // last given to the carrier
   uint32_t depth_ = 0;     // nested calls into the core
   uint32_t batch_ = 0;     // datagrams since on_idle()

@@ -65,7 +65,6 @@ struct Peer {
   int err = 0;
   uint64_t settled_at = 0;  // when the connection was made
   uint64_t deadline = 0;    // of the conversation
-  uint64_t armed = 0;       // time of the peer's entry in the heap; 0: none
 
   // A question of ours to the peer's address has no answer yet.
   bool is_asked() const {

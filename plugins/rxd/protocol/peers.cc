@@ -64,6 +64,7 @@ void Core::free(Peer &peer) {
     unlist(peer);
   }
   by_address_.erase(peer.address);
+  timers_.forget(peer.number);
   slots_[peer.number - 1] = nullptr;
   free_slots_.push_back(peer.number - 1);
   carrier_.close(*peer.path);
