@@ -40,11 +40,10 @@ Core::Core(Carrier &carrier, Upper &upper, const Settings &settings)
 }
 
 Core::~Core() {
-  for (Peer *peer : slots_) {
+  for (Peer *peer : peers_.slots()) {
     if (peer == nullptr) continue;
     peer->conversation.reset();
-    if (peer->path != nullptr) carrier_.close(*peer->path);
-    delete peer;
+    carrier_.close(*peer->path);
   }
 }
 
@@ -55,7 +54,7 @@ size_t Core::notes() const {
 }
 
 Core::Pair Core::pair_with(uint32_t index) const {
-  const Peer *peer = by_index_.at(index);
+  const Peer *peer = peers_.at(index);
   if (peer == nullptr || peer->weft == nullptr) return {};
   return {peer->number ^ veil_, peer->weft->theirs().connection, peer->weft->cookie()};
 }
@@ -145,19 +144,14 @@ int Core::start(TxOp &op, uint32_t index, const sdk::Address *address) {
   if (down_) return -down_err_;
   if (parting_) return -FI_EOPBADSTATE;
   const Leave leave(*this);
-  Peer *peer = by_index_.at(index);
+  Peer *peer = peers_.at(index);
   if (peer == nullptr) {
     if (address == nullptr) return -FI_EINVAL;
-    const auto it = by_address_.find(*address);
-    if (it != by_address_.end()) {
-      peer = it->second;  // a second index of the same address
-      if (peer->index == kNoIndex) name(*peer, index);
-    } else {
-      int err = FI_ENOMEM;
-      peer = make(*address, err);
-      if (peer == nullptr) return -err;
-      if (peer->index == kNoIndex) name(*peer, index);
-    }
+    int err = FI_ENOMEM;
+    peer = peers_.find(*address);  // perhaps by a second index of the address
+    if (peer == nullptr) peer = make(*address, err);
+    if (peer == nullptr) return -err;
+    if (peer->index == kNoIndex) name(*peer, index);
   }
   if (peer->conversation != nullptr && !peer->losing) {
     if (peer->weft == nullptr && peer->proven && !stock_does(op)) return -FI_EOPNOTSUPP;
@@ -415,9 +409,9 @@ bool Core::on_datagram(std::span<const uint8_t> bytes, Buffer &buffer, const Pat
 
 void Core::on_unreachable(const sdk::Address &to, std::span<const uint8_t> datagram) {
   const Leave leave(*this);
-  const auto it = by_address_.find(to);
-  if (down_ || it == by_address_.end()) return;
-  Peer &peer = *it->second;
+  Peer *const known = peers_.find(to);
+  if (down_ || known == nullptr) return;
+  Peer &peer = *known;
   if (peer.losing || peer.link.state() == sdk::PeerLink::State::kIdle) return;
   const stock::Parsed parsed = stock::parse(datagram, name_format());
   const bool asked = parsed.reject == stock::Reject::kNone && parsed.packet.marked &&
@@ -464,10 +458,10 @@ void Core::on_deadline() {
   deadline_ = 0;
   const uint64_t now = carrier_.now_ns();
   for (uint32_t number; (number = timers_.due(now)) != Timers::kNone;) {
-    Peer *peer = peer_of(number);
+    Peer *peer = peers_.of_number(number);
     const uint64_t next = peer->handshake.next_at();
     if (next != 0 && next <= now) repeat(*peer, now);
-    peer = peer_of(number);
+    peer = peers_.of_number(number);
     if (peer == nullptr) continue;
     if (peer->deadline != 0 && peer->deadline <= now) {
       peer->deadline = 0;
@@ -483,13 +477,13 @@ void Core::part(bool waits) {
   const Leave leave(*this);
   parting_ = true;
   waits_ = waits;
-  for (Peer *peer : slots_)
+  for (Peer *peer : peers_.slots())
     if (peer != nullptr && peer->conversation != nullptr && !peer->losing)
       peer->conversation->part();
 }
 
 bool Core::parted() const {
-  for (const Peer *peer : slots_) {
+  for (const Peer *peer : peers_.slots()) {
     if (peer == nullptr) continue;
     if (peer->first != nullptr) return false;
     if (peer->conversation != nullptr && !peer->conversation->parted()) return false;
@@ -502,10 +496,10 @@ void Core::shut_down(int err) {
   if (!down_) down_err_ = err;
   down_ = true;
   // Peers that still wait for something of this endpoint hear that it will not come.
-  for (Peer *peer : slots_)
+  for (Peer *peer : peers_.slots())
     if (peer != nullptr && peer->weft != nullptr && !peer->losing && !peer->weft->parted())
       peer->weft->dismiss();
-  for (Peer *peer : slots_)
+  for (Peer *peer : peers_.slots())
     if (peer != nullptr) lose(*peer, err, false);
 }
 

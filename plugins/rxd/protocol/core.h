@@ -38,21 +38,18 @@
 #include <weft/sdk/av.h>
 #include <weft/sdk/cancel.h>
 #include <weft/sdk/hmem.h>
-#include <weft/sdk/index_table.h>
 #include <weft/sdk/peer/place.h>
 #include <weft/sdk/pool.h>
 
 #include <array>
-#include <deque>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "plugins/rxd/protocol/answer_limit.h"
 #include "plugins/rxd/protocol/counters.h"
 #include "plugins/rxd/protocol/inbox.h"
-#include "plugins/rxd/protocol/peer.h"
+#include "plugins/rxd/protocol/peer_table.h"
 #include "plugins/rxd/protocol/timers.h"
 #include "plugins/rxd/wire/integrity.h"
 
@@ -158,7 +155,7 @@ class Core final : private sdk::PlaceOwners::Peers {
   // happened, and the operation still belongs to the caller.
   int start(TxOp &op, uint32_t index, const sdk::Address *address);
   // Whether start() can do without the address.
-  bool knows(uint32_t index) const { return by_index_.at(index) != nullptr; }
+  bool knows(uint32_t index) const { return peers_.at(index) != nullptr; }
   void forget(uint32_t index);                                  // removed from the address vector
   void introduce(uint32_t index, const sdk::Address &address);  // inserted
   bool has_contexts() const { return has_contexts_; }
@@ -203,8 +200,8 @@ class Core final : private sdk::PlaceOwners::Peers {
   void shut_down(int err);
 
   size_t in_flight() const { return ops_.in_use(); }
-  size_t peers() const { return slots_.size() - free_slots_.size(); }  // peers that are objects
-  size_t unnamed_peers() const { return unnamed_; }
+  size_t peers() const { return peers_.size(); }  // peers that are objects
+  size_t unnamed_peers() const { return peers_.unnamed(); }
   // The identity of a connection at both ends: their numbers, and the sum of their cookies.
   struct Pair {
     uint32_t ours = 0, theirs = 0, cookie = 0;
@@ -292,22 +289,13 @@ class Core final : private sdk::PlaceOwners::Peers {
     Core &core;
   };
 
-  Peer *peer_of(uint32_t number) const {
-    return number != 0 && number <= slots_.size() ? slots_[number - 1] : nullptr;
-  }
+  // The peer to which a packet with this number and our cookie belongs; null: there is none.
   Peer *peer_of(uint32_t number, uint32_t cookie) const {
-    Peer *peer = peer_of(number);
+    Peer *peer = peers_.of_number(number);
     return peer != nullptr && peer->cookie == cookie && cookie != 0 ? peer : nullptr;
   }
   Peer *make(const sdk::Address &address, int &err);
   void name(Peer &peer, uint32_t index);
-  void unname(Peer &peer);
-  void unlist(Peer &peer);
-  void heard_of(Peer &peer) {
-    if (peer.index != kNoIndex || &peer == newest_) return;
-    unlist(peer);
-    unname(peer);
-  }
   bool admits(const sdk::Address &newcomer);
   bool may_go(const Peer &peer) const;
   void free(Peer &peer);
@@ -391,20 +379,14 @@ class Core final : private sdk::PlaceOwners::Peers {
   uint32_t pulling_ = 0;  // conversations in which long messages are arriving
   wire::TokenMaker::Secret secret_{};
   wire::Key handshake_key_{};
-  std::vector<Peer *> slots_;
-  std::deque<uint32_t> unproven_;               // numbers of stock peers, the oldest first
-  Peer *oldest_ = nullptr, *newest_ = nullptr;  // peers without an index
-  size_t unnamed_ = 0;
+  PeerTable peers_;
   size_t by_source_ =
       0;  // peers that may answer in stock's format: sources are read while there are any
-  std::vector<uint32_t> free_slots_;
   std::vector<uint8_t> staging_;  // of send_of_devices()
-  std::unordered_map<sdk::Address, Peer *, sdk::AddressHash> by_address_;
-  bool has_contexts_ = false;  // some peers are contexts
+  bool has_contexts_ = false;     // some peers are contexts
   bool only_tells_ = false;
   sdk::PlaceOwners owners_{*this};
   AnswerLimit answers_;  // to strangers
-  sdk::IndexTable<Peer> by_index_;
   std::vector<Peer *> idle_, blocked_, losing_, turn_;
   Timers timers_;          // by the peers' numbers
   uint64_t deadline_ = 0;  // last given to the carrier

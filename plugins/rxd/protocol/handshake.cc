@@ -219,13 +219,13 @@ bool Core::on_weft(std::span<const uint8_t> bytes, Buffer &buffer) {
     case wire::PacketKind::kReset:
       break;
     default: {
-      Peer *peer = peer_of(header->to ^ veil_);
+      Peer *peer = peers_.of_number(header->to ^ veil_);
       if (peer == nullptr || peer->weft == nullptr || peer->losing ||
           peer->weft->cookie() != header->cookie) {
         counters_.strangers.add_alone();
         return false;
       }
-      heard_of(*peer);
+      peers_.heard_of(*peer);
       return peer->weft->on_packet(bytes, buffer);
     }
   }
@@ -279,9 +279,8 @@ void Core::answer_with_challenge(const sdk::Address &from, std::span<const uint8
   wire::Writer writer(bytes);
   writer.challenge({.flags = wire::kFlagChecksum, .to = settings_.last_place}, index,
                    wire::Token(token));
-  const auto it = by_address_.find(from);
-  if (it != by_address_.end())
-    return send_handshake(*it->second->path, bytes, writer.size(), false);
+  if (const Peer *known = peers_.find(from))
+    return send_handshake(*known->path, bytes, writer.size(), false);
   int err = 0;
   Path *path = carrier_.open(from, err);
   if (path == nullptr) return;
@@ -290,7 +289,7 @@ void Core::answer_with_challenge(const sdk::Address &from, std::span<const uint8
 }
 
 void Core::on_challenge(const wire::Challenge &challenge, uint32_t last_place) {
-  Peer *peer = peer_of(uint32_t(challenge.index));
+  Peer *peer = peers_.of_number(uint32_t(challenge.index));
   if (peer == nullptr || peer->losing || challenge.index != peer->rts_index()) return;
   if (!peer->is_asked() || !may_answer()) return;
   learn_places(*peer, last_place);
@@ -315,8 +314,7 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
     counters_.rejected.add_alone();
     return answer_with_challenge(*from, connect.name, connect.index);
   }
-  const auto it = by_address_.find(*from);
-  Peer *peer = it != by_address_.end() ? it->second : nullptr;
+  Peer *peer = peers_.find(*from);
   if (peer != nullptr && peer->losing) return;
   if (peer != nullptr && peer->weft != nullptr && same_connection(peer->weft->theirs(), theirs)) {
     peer->weft->heard();
@@ -351,8 +349,7 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
       return answer_with_challenge(*from, connect.name, connect.index);
     lose(*peer, FI_ECONNRESET, true);
     end_lost();
-    const auto again = by_address_.find(*from);
-    peer = again != by_address_.end() ? again->second : nullptr;
+    peer = peers_.find(*from);
   }
   if (peer == nullptr) {
     int err = 0;

@@ -33,7 +33,7 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *
   if (type != stock::Type::kRts && type != stock::Type::kCts) {
     uint32_t number;
     std::memcpy(&number, &bytes[4], sizeof number);
-    Peer *peer = peer_of(number);
+    Peer *peer = peers_.of_number(number);
     if (peer == nullptr || peer->losing || peer->conversation == nullptr || peer->weft != nullptr) {
       counters_.strangers.add_alone();
       return false;
@@ -43,7 +43,7 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *
       return false;
     }
     if (!std::exchange(peer->proven, true)) answers_.on_proven();
-    heard_of(*peer);
+    peers_.heard_of(*peer);
     return peer->conversation->on_packet(bytes, buffer);
   }
   const stock::Parsed parsed = stock::parse(bytes, name_format());
@@ -68,7 +68,7 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *
 
 bool Core::on_cts(const stock::Packet &p, std::span<const uint8_t> bytes, Buffer &buffer,
                   const Path *from) {
-  Peer *peer = peer_of(uint32_t(p.rts_index));
+  Peer *peer = peers_.of_number(uint32_t(p.rts_index));
   if (peer == nullptr || peer->losing || p.rts_index != peer->rts_index()) return false;
   // Only a process that receives at the peer's address can know the question.
   learn_places(*peer, 0);
@@ -93,9 +93,8 @@ bool Core::on_cts(const stock::Packet &p, std::span<const uint8_t> bytes, Buffer
 // Makes a stock peer that has only sent an RTS. At most max_stock_peers of them exist; the oldest
 // is removed.
 Peer *Core::make_unproven(const sdk::Address &name) {
-  while (unproven_.size() >= settings_.max_stock_peers) {
-    Peer *oldest = peer_of(unproven_.front());
-    unproven_.pop_front();
+  while (peers_.unproven() >= settings_.max_stock_peers) {
+    Peer *oldest = peers_.take_unproven();
     if (oldest == nullptr || oldest->proven || oldest->weft != nullptr ||
         oldest->conversation == nullptr || oldest->losing || oldest->conversation->busy())
       continue;
@@ -105,14 +104,13 @@ Peer *Core::make_unproven(const sdk::Address &name) {
   int err = 0;
   Peer *peer = admits(name) ? make(name, err) : nullptr;
   if (peer == nullptr) return nullptr;
-  unproven_.push_back(peer->number);
+  peers_.add_unproven(*peer);
   return peer;
 }
 
 bool Core::on_rts(const stock::Packet &p, std::span<const uint8_t> bytes, Buffer &buffer,
                   const Path *from) {
-  const auto it = by_address_.find(p.name);
-  Peer *peer = it != by_address_.end() ? it->second : nullptr;
+  Peer *peer = peers_.find(p.name);
   if (peer == nullptr && from != nullptr) {
     counters_.strangers.add_alone();  // it names an address that is not its own
     return false;

@@ -10,7 +10,7 @@ uint32_t Core::index_of_context(const sdk::Address &address, unsigned place) {
 }
 
 bool Core::is_connected(uint32_t entry) {
-  const Peer *known = by_index_.at(entry);
+  const Peer *known = peers_.at(entry);
   return known != nullptr && known->link.is_up();
 }
 
@@ -19,8 +19,8 @@ bool Core::is_connected(uint32_t entry) {
 void Core::ask_for_places(uint32_t, const sdk::Address &first) {
   if (down_ || parting_) return;
   int err = 0;
-  const auto it = by_address_.find(first);
-  Peer *owner = it != by_address_.end() ? it->second : make(first, err);
+  Peer *owner = peers_.find(first);
+  if (owner == nullptr) owner = make(first, err);
   if (owner == nullptr || owner->losing) return;  // end_lost() asks
   // Its challenge came before it was asked for places, and connects are repeated ever more rarely.
   if (owner->link.state() == sdk::PeerLink::State::kAttempt && owner->handshake.has_token())
@@ -39,15 +39,13 @@ void Core::learn_places(const Peer &peer, uint32_t last) {
 }
 
 void Core::name_context(const sdk::Address &address, unsigned place, uint32_t index) {
-  const auto it = by_address_.find(address);
-  if (it == by_address_.end()) return;
-  Peer &peer = *it->second;
-  if (peer.index == kNoIndex && peer.place == place) name(peer, index);
+  Peer *peer = peers_.find(address);
+  if (peer != nullptr && peer->index == kNoIndex && peer->place == place) name(*peer, index);
 }
 
 void Core::introduce_context(uint32_t index, const sdk::Address &address, unsigned place) {
-  const auto it = by_address_.find(address);
-  if (it == by_address_.end() || it->second->place != place) return;
+  const Peer *peer = peers_.find(address);
+  if (peer == nullptr || peer->place != place) return;
   const Leave leave(*this);
   if (owners_.judge(address, place, carrier_.now_ns()) == sdk::PlaceOwners::Claim::kTrue)
     name_context(address, place, index);
