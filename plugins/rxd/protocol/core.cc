@@ -31,12 +31,8 @@ Core::Core(Carrier &carrier, Upper &upper, const Settings &settings)
       pools_(std::make_unique<Pools>()),
       copies_(settings.hmem != nullptr ? std::make_unique<DeviceCopies>(*this, *settings.hmem)
                                        : nullptr),
-      answers_(settings.handshake_rate) {
-  carrier_.random({reinterpret_cast<uint8_t *>(&instance_), sizeof instance_});
-  carrier_.random({reinterpret_cast<uint8_t *>(&veil_), sizeof veil_});
-  carrier_.random(secret_);
+      handshakes_(carrier_, counters_, settings_) {
   carrier_.name_sources(false);
-  if (has_key()) handshake_key_ = wire::handshake_key(settings_.auth_key);
 }
 
 Core::~Core() {
@@ -56,7 +52,7 @@ size_t Core::notes() const {
 Core::Pair Core::pair_with(uint32_t index) const {
   const Peer *peer = peers_.at(index);
   if (peer == nullptr || peer->weft == nullptr) return {};
-  return {peer->number ^ veil_, peer->weft->theirs().connection, peer->weft->cookie()};
+  return {handshakes_.veiled(peer->number), peer->weft->theirs().connection, peer->weft->cookie()};
 }
 // ---- operations ----
 
@@ -421,7 +417,7 @@ void Core::on_unreachable(const sdk::Address &to, std::span<const uint8_t> datag
     // gone if that RTS is reported too. Any packet of the peer in between would have ended the
     // doubt.
     if (!peer.is_doubted()) {
-      if (may_answer()) doubt(peer);
+      if (handshakes_.may_answer()) doubt(peer);
     } else if (asked) {
       lose(peer, FI_ECONNRESET, !parting_);
     }

@@ -37,21 +37,16 @@
 
 #include <weft/sdk/av.h>
 #include <weft/sdk/cancel.h>
-#include <weft/sdk/hmem.h>
 #include <weft/sdk/peer/place.h>
 #include <weft/sdk/pool.h>
 
-#include <array>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "plugins/rxd/protocol/answer_limit.h"
-#include "plugins/rxd/protocol/counters.h"
+#include "plugins/rxd/protocol/handshakes.h"
 #include "plugins/rxd/protocol/inbox.h"
 #include "plugins/rxd/protocol/peer_table.h"
 #include "plugins/rxd/protocol/timers.h"
-#include "plugins/rxd/wire/integrity.h"
 
 namespace weft::rxd {
 
@@ -59,33 +54,7 @@ inline constexpr uint64_t kMillisecond = 1'000'000;  // ns
 
 inline constexpr size_t kMaxPieces = 16;            // pieces of memory of one remote access
 inline constexpr uint64_t kPartingNs = 60'000'000;  // longest wait for the answers to close
-// Credit at the beginning of a connection, in each direction: messages, and KiB of unasked payload.
-inline constexpr uint32_t kFirstMessages = 64;
-inline constexpr uint32_t kFirstCredit = 64;
-// wire::Part::flags: a context of a scalable endpoint, whose first context has a port that is so much
-// lower.
-inline constexpr uint32_t kPartPlace = 0x1f00, kPartPlaceShift = 8;
-inline constexpr uint32_t kPartVerify = 2;  // wire::Part::flags: asks whether the pair is known
 inline constexpr uint32_t kSmallestDatagram = 512;  // bytes that every peer must accept
-
-enum class Checksum : uint8_t { kAuto, kOn, kOff };
-
-struct Settings {
-  size_t tx_size = 1024;         // operations in flight
-  size_t first_datagram = 1472;  // bytes, to stock peers and at first
-  Checksum checksum = Checksum::kAuto;
-  uint64_t unexpected_limit = 64 << 20;  // bytes of unexpected messages
-  uint64_t peer_timeout_ns = 10'000'000'000;
-  size_t max_stock_peers = 1024;     // stock peers that have not proven their address
-  size_t max_unnamed_peers = 32768;  // peers that are not in the address vector
-  bool stock_peers = true;           // answer stock peers, and speak their protocol
-  uint32_t handshake_rate = 1000;    // answers per second to peers that have not proven an address
-  std::string auth_key;
-  const sdk::Hmem *hmem = nullptr;  // FI_HMEM: buffers may be memory of devices
-  uint8_t place = 0;                // of a context of a scalable endpoint
-  uint8_t last_place = 0;           // of the contexts, if this is the first one
-  bool only_transmits = false;      // such a context, to which nobody connects
-};
 
 class DeviceCopies;
 struct Pools;
@@ -133,13 +102,14 @@ class Core final : private sdk::PlaceOwners::Peers {
   Core &operator=(const Core &) = delete;
 
   // The address by which peers know this endpoint. Set before the first operation.
-  void set_own_address(const sdk::Address &address) { own_ = address; }
-  const sdk::Address &own_address() const { return own_; }
+  void set_own_address(const sdk::Address &address) { handshakes_.set_own_address(address); }
+  const sdk::Address &own_address() const { return handshakes_.own_address(); }
   // What names in handshakes are read as: peers have addresses of the same inner provider.
   uint32_t name_format() const {
-    return own_.format() == FI_SOCKADDR_IN || own_.format() == FI_SOCKADDR_IN6 || own_.size() == 0
+    const sdk::Address &own = own_address();
+    return own.format() == FI_SOCKADDR_IN || own.format() == FI_SOCKADDR_IN6 || own.size() == 0
                ? uint32_t(FI_SOCKADDR_IP)
-               : own_.format();
+               : own.format();
   }
 
   // ---- operations ----
@@ -306,19 +276,14 @@ class Core final : private sdk::PlaceOwners::Peers {
   }
   void leave();
 
-  // handshake
+  // ---- handshake ----
   // Begins one: for a connection, or while there is one, to verify it.
   void ask(Peer &peer);
   void repeat(Peer &peer, uint64_t now);
   void give_up(Peer &peer, int err);  // nobody answers: what waits for the handshake fails
-  void send_rts(Peer &peer);
   void send_connect(Peer &peer);
   void send_accept(Peer &peer, uint64_t index);
-  void write_name(std::span<uint8_t, wire::kNameSize> out);
-  uint32_t random();
-  void new_cookie(Peer &peer);
   wire::Part part_of(const Peer &peer);
-  bool may_answer();  // limits the rate of answers to strangers
   void fail_waiting(Peer &peer, int err);
   void converse(Peer &peer, std::unique_ptr<Conversation> conversation, WeftConversation *weft);
   void start_waiting(Peer &peer);
@@ -344,9 +309,9 @@ class Core final : private sdk::PlaceOwners::Peers {
   void on_challenge(const wire::Challenge &challenge, uint32_t last_place);
   void on_connect(const wire::Connect &connect, std::span<const uint8_t> bytes);
   void on_accept(Peer &peer, const wire::Accept &accept);
-  bool is_valid(const wire::Packet &packet);  // checksum and MAC of a handshake packet
-  void send_handshake(Path &path, std::span<uint8_t> bytes, size_t size, bool authentic,
-                      std::span<const uint8_t> behind = {});
+  // Calls it with a path to an address that may be no peer's.
+  template <class F>
+  void with_path(const sdk::Address &to, F use);
   void end_doubt(Peer &peer);
 
   // ---- places.cc ----
@@ -363,7 +328,7 @@ class Core final : private sdk::PlaceOwners::Peers {
   void note_deadline(Peer &peer);
   void arm();
   void resume();
-  bool has_key() const { return !settings_.auth_key.empty(); }
+  bool has_key() const { return handshakes_.has_key(); }
 
   Carrier &carrier_;
   Upper &upper_;
@@ -371,22 +336,17 @@ class Core final : private sdk::PlaceOwners::Peers {
   Counters counters_;
   sdk::Pool<TxOp> ops_;
   Inbox inbox_;
-  sdk::Address own_;
   std::unique_ptr<Pools> pools_;  // of weft conversations
   const std::unique_ptr<DeviceCopies> copies_;
-  uint64_t instance_ = 0;
-  uint32_t veil_ = 0;     // hides connection numbers (`to`) from outsiders
+  Handshakes handshakes_;
   uint32_t pulling_ = 0;  // conversations in which long messages are arriving
-  wire::TokenMaker::Secret secret_{};
-  wire::Key handshake_key_{};
   PeerTable peers_;
-  size_t by_source_ =
-      0;  // peers that may answer in stock's format: sources are read while there are any
+  // Peers that may answer in stock's format: sources are read while there are any.
+  size_t by_source_ = 0;
   std::vector<uint8_t> staging_;  // of send_of_devices()
   bool has_contexts_ = false;     // some peers are contexts
   bool only_tells_ = false;
   sdk::PlaceOwners owners_{*this};
-  AnswerLimit answers_;  // to strangers
   std::vector<Peer *> idle_, blocked_, losing_, turn_;
   Timers timers_;          // by the peers' numbers
   uint64_t deadline_ = 0;  // last given to the carrier

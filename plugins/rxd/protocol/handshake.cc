@@ -3,10 +3,6 @@
 // and agree on a connection (docs/rxd-protocol.md, section 3). Packets in stock's format are in
 // handshake_stock.cc.
 #include <rdma/fi_errno.h>
-#include <weft/sdk/auth.h>
-
-#include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "plugins/rxd/protocol/core.h"
@@ -16,99 +12,22 @@
 namespace weft::rxd {
 namespace {
 
-constexpr uint64_t kSecond = 1000 * kMillisecond;
-constexpr uint64_t kTokenLife = 10 * kSecond;
-
 bool same_connection(const wire::Part &a, const wire::Part &b) {
   return a.instance == b.instance && a.connection == b.connection && a.cookie == b.cookie;
 }
 
 }  // namespace
 
-uint32_t Core::random() {
-  uint32_t number;
-  carrier_.random({reinterpret_cast<uint8_t *>(&number), sizeof number});
-  return number;
-}
-
-void Core::new_cookie(Peer &peer) {
-  do {
-    peer.cookie = random();
-  } while (peer.cookie == 0);
-}
-
-// Constant for the life of a connection: a repeated accept is identical.
 wire::Part Core::part_of(const Peer &peer) {
-  const bool checksum = settings_.checksum == Checksum::kOn ||
-                        (settings_.checksum == Checksum::kAuto && !carrier_.checks_datagrams() &&
-                         !carrier_.is_local(peer.address));
-  return {.instance = instance_,
-          .connection = peer.number ^ veil_,
-          .cookie = peer.cookie,
-          .datagram = uint32_t(carrier_.max_datagram()),
-          .flags = (checksum ? wire::kPartChecksum : 0) | uint32_t(settings_.place)
-                                                              << kPartPlaceShift,
-          .limit = WeftConversation::first_limit(*this),
-          .messages = kFirstMessages,
-          .credit = kFirstCredit};
-}
-
-bool Core::may_answer() {
-  if (answers_.allows(carrier_.now_ns())) return true;
-  counters_.limited.add_alone();
-  return false;
-}
-
-// ---- output ----
-
-void Core::write_name(std::span<uint8_t, wire::kNameSize> out) {
-  std::memset(out.data(), 0, out.size());
-  std::memcpy(out.data(), own_.data(), own_.size());
-}
-
-// `bytes` must have room for a MAC after the first `size`. `behind`: what that covers, too.
-void Core::send_handshake(Path &path, std::span<uint8_t> bytes, size_t size, bool authentic,
-                          std::span<const uint8_t> behind) {
-  iovec whole{bytes.data(), size};
-  wire::set_checksum(bytes.data(), wire::checksum({&whole, 1}));
-  if (authentic) {
-    const iovec covered[] = {whole, {const_cast<uint8_t *>(behind.data()), behind.size()}};
-    wire::mac(handshake_key_, covered, 0,
-              std::span<uint8_t, wire::kMacSize>(bytes.data() + size, wire::kMacSize));
-    whole.iov_len += wire::kMacSize;
-  }
-  // If the carrier does not take it, it counts as lost.
-  if (carrier_.send(path, &whole, 1, false) != -FI_EAGAIN) counters_.packets_sent.add_alone();
-}
-
-void Core::send_rts(Peer &peer) {
-  uint8_t bytes[stock::kMaxHeader];
-  const size_t size = stock::encode(
-      {.type = stock::Type::kRts, .marked = true, .index = peer.rts_index(), .name = own_}, bytes);
-  const iovec whole{bytes, size};
-  if (carrier_.send(*peer.path, &whole, 1, false) != -FI_EAGAIN) counters_.packets_sent.add_alone();
+  return handshakes_.part_of(peer, WeftConversation::first_limit(*this));
 }
 
 void Core::send_connect(Peer &peer) {
-  uint8_t bytes[wire::kConnectSize + wire::kMacSize];
-  uint8_t name[wire::kNameSize];
-  write_name(name);
-  wire::Part part = part_of(peer);
-  if (peer.is_doubted()) part.flags |= kPartVerify;
-  const auto flags = uint16_t(wire::kFlagChecksum | (has_key() ? wire::kFlagMac : 0));
-  wire::Writer writer(bytes);
-  writer.connect({.flags = flags}, peer.rts_index(), peer.handshake.token(), name, part);
-  send_handshake(*peer.path, bytes, writer.size(), has_key(), sdk::place_of(peer.address));
+  handshakes_.send_connect(peer, part_of(peer));
 }
 
 void Core::send_accept(Peer &peer, uint64_t index) {
-  const wire::Part &theirs = peer.weft->theirs();
-  uint8_t bytes[wire::kAcceptSize + wire::kMacSize];
-  const auto flags = uint16_t(wire::kFlagChecksum | (has_key() ? wire::kFlagMac : 0));
-  wire::Writer writer(bytes);
-  writer.accept({.flags = flags, .to = theirs.connection, .cookie = theirs.cookie}, index,
-                part_of(peer));
-  send_handshake(*peer.path, bytes, writer.size(), has_key());
+  handshakes_.send_accept(peer, index, part_of(peer), peer.weft->theirs());
 }
 
 // Only packets in stock's format need their source address, and reading it costs time. So sources
@@ -124,7 +43,7 @@ void Core::ask(Peer &peer) {
   const uint64_t now = carrier_.now_ns();
   switch (peer.link.ask(now, 0)) {
     case sdk::PeerLink::Next::kConnect:
-      new_cookie(peer);
+      handshakes_.new_cookie(peer);
       break;
     case sdk::PeerLink::Next::kProbe:
       counters_.doubts.add_alone();
@@ -133,15 +52,15 @@ void Core::ask(Peer &peer) {
       return;
   }
   update_sources(peer);
-  peer.handshake.begin(random(), now);
-  send_rts(peer);
+  peer.handshake.begin(handshakes_.random(), now);
+  handshakes_.send_rts(peer);
   note_deadline(peer);
 }
 
 void Core::repeat(Peer &peer, uint64_t now) {
   switch (peer.handshake.on_time(now, settings_.peer_timeout_ns, asks_for_places(peer))) {
     case Handshake::Step::kRts:
-      return send_rts(peer);
+      return handshakes_.send_rts(peer);
     case Handshake::Step::kConnect:
       return send_connect(peer);
     case Handshake::Step::kNobody:
@@ -219,7 +138,7 @@ bool Core::on_weft(std::span<const uint8_t> bytes, Buffer &buffer) {
     case wire::PacketKind::kReset:
       break;
     default: {
-      Peer *peer = peers_.of_number(header->to ^ veil_);
+      Peer *peer = peers_.of_number(handshakes_.veiled(header->to));
       if (peer == nullptr || peer->weft == nullptr || peer->losing ||
           peer->weft->cookie() != header->cookie) {
         counters_.strangers.add_alone();
@@ -230,7 +149,7 @@ bool Core::on_weft(std::span<const uint8_t> bytes, Buffer &buffer) {
     }
   }
   const auto packet = wire::parse(bytes);
-  if (!packet || !is_valid(*packet)) {
+  if (!packet || !handshakes_.is_valid(*packet)) {
     counters_.rejected.add_alone();
     return false;
   }
@@ -239,7 +158,7 @@ bool Core::on_weft(std::span<const uint8_t> bytes, Buffer &buffer) {
   } else if (const auto *connect = std::get_if<wire::Connect>(&packet->content)) {
     on_connect(*connect, bytes);
   } else {
-    Peer *peer = peer_of(header->to ^ veil_, header->cookie);
+    Peer *peer = peer_of(handshakes_.veiled(header->to), header->cookie);
     if (peer == nullptr) {
       counters_.strangers.add_alone();
     } else if (const auto *accept = std::get_if<wire::Accept>(&packet->content)) {
@@ -251,47 +170,28 @@ bool Core::on_weft(std::span<const uint8_t> bytes, Buffer &buffer) {
   return false;
 }
 
-bool Core::is_valid(const wire::Packet &packet) {
-  if (!wire::checksum_fits(packet)) return false;
-  const bool authentic = packet.header.has(wire::kFlagMac);
-  if (packet.header.kind == wire::PacketKind::kChallenge) return true;
-  if (!has_key()) return !authentic;
-  if (!authentic) return false;
-  if (packet.header.kind != wire::PacketKind::kConnect)
-    return wire::mac_fits(handshake_key_, packet, 0);
-  // Its sender has called us, and no other endpoint with the key whose packets somebody passes on.
-  const auto called = [&](const sdk::Address &own) {
-    return wire::mac_fits(handshake_key_, packet, 0, sdk::place_of(own));
-  };
-  if (called(own_) || std::ranges::any_of(carrier_.other_names(), called)) return true;
-  while (carrier_.learn_name())
-    if (called(carrier_.other_names().back())) return true;
-  return false;
+template <class F>
+void Core::with_path(const sdk::Address &to, F use) {
+  if (const Peer *known = peers_.find(to)) return use(*known->path);
+  int err = 0;
+  Path *path = carrier_.open(to, err);
+  if (path == nullptr) return;
+  use(*path);
+  carrier_.close(*path);
 }
 
 // Answers an RTS, or a connect with a useless token. Keeps no state, and the answer is no longer
 // than the question.
 void Core::answer_with_challenge(const sdk::Address &from, std::span<const uint8_t> name,
                                  uint64_t index) {
-  if (!may_answer()) return;
-  uint8_t bytes[wire::kChallengeSize];
-  const auto token = wire::TokenMaker(secret_).make(carrier_.now_ns(), name);
-  wire::Writer writer(bytes);
-  writer.challenge({.flags = wire::kFlagChecksum, .to = settings_.last_place}, index,
-                   wire::Token(token));
-  if (const Peer *known = peers_.find(from))
-    return send_handshake(*known->path, bytes, writer.size(), false);
-  int err = 0;
-  Path *path = carrier_.open(from, err);
-  if (path == nullptr) return;
-  send_handshake(*path, bytes, writer.size(), false);
-  carrier_.close(*path);
+  if (!handshakes_.may_answer()) return;
+  with_path(from, [&](Path &path) { handshakes_.send_challenge(path, index, name); });
 }
 
 void Core::on_challenge(const wire::Challenge &challenge, uint32_t last_place) {
   Peer *peer = peers_.of_number(uint32_t(challenge.index));
   if (peer == nullptr || peer->losing || challenge.index != peer->rts_index()) return;
-  if (!peer->is_asked() || !may_answer()) return;
+  if (!peer->is_asked() || !handshakes_.may_answer()) return;
   learn_places(*peer, last_place);
   // A weft endpoint now has the address of a stock peer.
   if (peer->link.is_up() && peer->weft == nullptr) return lose(*peer, FI_ECONNRESET, true);
@@ -301,8 +201,7 @@ void Core::on_challenge(const wire::Challenge &challenge, uint32_t last_place) {
 
 void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> bytes) {
   const auto from = sdk::read_address(name_format(), connect.name.data(), connect.name.size());
-  const uint64_t made_at =
-      wire::TokenMaker(secret_).made_at(connect.token, carrier_.now_ns(), kTokenLife, connect.name);
+  const uint64_t made_at = handshakes_.token_made_at(connect);
   const wire::Part &theirs = connect.part;
   if (!from || theirs.cookie == 0 || theirs.datagram < kSmallestDatagram) {
     counters_.rejected.add_alone();
@@ -325,17 +224,7 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
     // The peer asks about a connection that is not known here. If we are connecting ourselves, that
     // handshake answers it: the peer may have accepted our connect already.
     if (peer != nullptr && peer->link.state() == sdk::PeerLink::State::kAttempt) return;
-    uint8_t answer[wire::kHeaderSize * 2 + wire::kMacSize];
-    const auto flags = uint16_t(wire::kFlagChecksum | (has_key() ? wire::kFlagMac : 0));
-    wire::Writer writer(answer);
-    writer.reset({.flags = flags, .to = theirs.connection, .cookie = theirs.cookie},
-                 bytes.first(wire::kHeaderSize));
-    int err = 0;
-    Path *path = peer != nullptr ? peer->path : carrier_.open(*from, err);
-    if (path == nullptr) return;
-    send_handshake(*path, answer, writer.size(), has_key());
-    if (peer == nullptr) carrier_.close(*path);
-    return;
+    return with_path(*from, [&](Path &path) { handshakes_.send_reset(path, theirs, bytes); });
   }
   if (down_ || parting_ || only_tells_ || settings_.only_transmits) return;
   const auto place = uint8_t((theirs.flags & kPartPlace) >> kPartPlaceShift);
@@ -360,10 +249,10 @@ void Core::on_connect(const wire::Connect &connect, std::span<const uint8_t> byt
   has_contexts_ |= place != 0;
   if (claim == sdk::PlaceOwners::Claim::kTrue)
     name_context(*from, place, upper_.index_of_context(*from, place));
-  if (peer->link.state() == sdk::PeerLink::State::kIdle) new_cookie(*peer);
+  if (peer->link.state() == sdk::PeerLink::State::kIdle) handshakes_.new_cookie(*peer);
   auto made = make_weft(*peer, theirs);
-  answers_.on_proven();
-  peer->link.on_request(*from <=> own_, theirs.instance, carrier_.now_ns(),
+  handshakes_.on_proven();
+  peer->link.on_request(*from <=> own_address(), theirs.instance, carrier_.now_ns(),
                         sdk::PeerLink::Proof::kAddress);
   become_weft(*peer, std::move(made));
   send_accept(*peer, connect.index);
@@ -376,7 +265,7 @@ void Core::on_accept(Peer &peer, const wire::Accept &accept) {
   if (peer.link.state() == sdk::PeerLink::State::kAttempt) {
     if (!peer.handshake.has_token()) return;
     auto made = make_weft(peer, theirs);
-    answers_.on_proven();
+    handshakes_.on_proven();
     peer.link.on_accepted(carrier_.now_ns(), theirs.instance);
     become_weft(peer, std::move(made));
     return start_waiting(peer);

@@ -21,7 +21,7 @@ constexpr size_t kNameAt = 24;  // in an RTS
 // address than the one that reaches it: if it answers our question from there too, it is the peer.
 void Core::on_other_source(Peer &peer, const Path *from) {
   counters_.strangers.add_alone();
-  if (from == nullptr && may_answer()) doubt(peer);
+  if (from == nullptr && handshakes_.may_answer()) doubt(peer);
 }
 
 bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *from) {
@@ -42,7 +42,7 @@ bool Core::on_stock(std::span<const uint8_t> bytes, Buffer &buffer, const Path *
       on_other_source(*peer, from);
       return false;
     }
-    if (!std::exchange(peer->proven, true)) answers_.on_proven();
+    if (!std::exchange(peer->proven, true)) handshakes_.on_proven();
     peers_.heard_of(*peer);
     return peer->conversation->on_packet(bytes, buffer);
   }
@@ -122,12 +122,12 @@ bool Core::on_rts(const stock::Packet &p, std::span<const uint8_t> bytes, Buffer
   if (peer != nullptr) {
     // An RTS proves nothing, so it does not end a connection; but it makes us re-verify a weft
     // peer. While we are asking the peer ourselves, our own handshake decides.
-    if (peer->weft != nullptr && !peer->is_doubted() && may_answer()) doubt(*peer);
+    if (peer->weft != nullptr && !peer->is_doubted() && handshakes_.may_answer()) doubt(*peer);
     if (peer->losing || peer->weft != nullptr) return false;
     if (peer->conversation != nullptr) return peer->conversation->on_packet(bytes, buffer);
     if (peer->is_asked()) return false;
   }
-  if (down_ || parting_ || only_tells_ || !may_answer()) return false;
+  if (down_ || parting_ || only_tells_ || !handshakes_.may_answer()) return false;
   if (peer == nullptr) peer = make_unproven(p.name);
   if (peer == nullptr) return false;
   return become_stock(*peer, bytes, buffer, false);
@@ -140,7 +140,7 @@ bool Core::become_stock(Peer &peer, std::span<const uint8_t> bytes, Buffer &buff
   if (proven) {
     peer.link.on_accepted(now, 0);
   } else {
-    peer.link.on_request(peer.address <=> own_, 0, now);
+    peer.link.on_request(peer.address <=> own_address(), 0, now);
   }
   counters_.stock_peers.add_alone();
   converse(peer, std::move(made), nullptr);

@@ -23,7 +23,7 @@ Peer *Core::make(const sdk::Address &address, int &err) {
   if (path == nullptr) return nullptr;
   try {
     Peer &peer = peers_.add(address, *path, index);
-    peer.handshake.set_question(random());
+    peer.handshake.set_question(handshakes_.random());
     return &peer;
   } catch (const std::bad_alloc &) {
     carrier_.close(*path);

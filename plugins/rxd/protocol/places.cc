@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Peers that say that they are contexts of a scalable endpoint, and what the process at that endpoint's
-// own address says of it (weft/sdk/peer/place.h; docs/rxd-protocol.md, section 3).
+// Peers that say that they are contexts of a scalable endpoint, and what the process at that
+// endpoint's own address says of it (weft/sdk/peer/place.h; docs/rxd-protocol.md, section 3).
 #include "plugins/rxd/protocol/core.h"
 
 namespace weft::rxd {
@@ -24,7 +24,7 @@ void Core::ask_for_places(uint32_t, const sdk::Address &first) {
   if (owner == nullptr || owner->losing) return;  // end_lost() asks
   // Its challenge came before it was asked for places, and connects are repeated ever more rarely.
   if (owner->link.state() == sdk::PeerLink::State::kAttempt && owner->handshake.has_token())
-    send_rts(*owner);
+    handshakes_.send_rts(*owner);
   ask(*owner);
 }
 
