@@ -32,7 +32,7 @@ Domain::Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner_info, sd
                   context),
       auth_key_(std::move(auth_key)) {
   // It is safe to expect the next progress call from the beginning: a message waits for it only
-  // behind unacknowledged ones (WeftConversation::gathers). And a stream that begins with a
+  // behind unacknowledged ones (Outbox::gathers). And a stream that begins with a
   // datagram per short message makes the peer's kernel join datagrams (udp's inlet.h), which makes
   // all later ones slower.
   engine().expect_progress();

@@ -339,7 +339,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   std::unique_ptr<Pools> pools_;  // of weft conversations
   const std::unique_ptr<DeviceCopies> copies_;
   Handshakes handshakes_;
-  uint32_t pulling_ = 0;  // conversations in which long messages are arriving
   PeerTable peers_;
   // Peers that may answer in stock's format: sources are read while there are any.
   size_t by_source_ = 0;

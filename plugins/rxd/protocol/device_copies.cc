@@ -8,7 +8,8 @@
 #include <cstring>
 #include <utility>
 
-#include "plugins/rxd/protocol/weft.h"
+#include "plugins/rxd/protocol/core.h"
+#include "plugins/rxd/protocol/weft/packets.h"
 
 namespace weft::rxd {
 namespace {

@@ -145,6 +145,8 @@ class End final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
   size_t warnings = 0;
   uint64_t deadline = 0;
   bool low = false;
+  bool keeps = false;           // a test gives the core datagrams that come too early
+  size_t released = 0;          // of these
   bool delays = false;          // flush_later() allows it
   size_t delayed = 0;           // calls of it
   uint32_t named = UINT32_MAX;  // addresses below are in the address vector
@@ -179,7 +181,8 @@ class End final : public Carrier, public Core::Upper, public sdk::ReceiverSink {
   size_t max_datagram() const override { return 1472; }
   size_t receive_window() const override { return 1 << 20; }
   void release(Buffer &) override {
-    ADD_FAILURE() << "a datagram was kept, and none comes too early";
+    ++released;
+    EXPECT_TRUE(keeps) << "a datagram was kept, and none comes too early";
   }
   bool buffers_low() const override { return low; }
   ssize_t resolve(const RmaVector &, uint64_t, iovec *, size_t) override { return -FI_EACCES; }
