@@ -26,7 +26,7 @@ void Core::reset(Control &control, PacketType type, uint64_t id) {
 }
 
 Control *Core::new_control(Connection &c, PacketType type, uint64_t id) {
-  const size_t most = settings_.max_controls / (is_stranger(c) ? kStrangersPart : 1);
+  const size_t most = settings_.max_controls / (c.peer_.is_stranger() ? kStrangersPart : 1);
   Control *control = c.controls_ < most ? controls_.take() : nullptr;
   if (control == nullptr) {
     fail_peer(c, "more requests than it takes answers for");
@@ -53,7 +53,8 @@ void Core::answer(Connection &c, PacketType type, uint64_t id) {
 void Core::queue_control(Connection &c, Control &control) {
   control.owed = control.more.size();
   c.owed_ += control.owed;
-  const bool too_much = c.owed_ > settings_.owed_limit / (is_stranger(c) ? kStrangersPart : 1);
+  const bool too_much =
+      c.owed_ > settings_.owed_limit / (c.peer_.is_stranger() ? kStrangersPart : 1);
   if (!too_much && c.state_ == State::kConnected && c.control_ == nullptr) {
     const ssize_t rc = send_control(c, control);
     if (rc == 0) return;
@@ -63,6 +64,7 @@ void Core::queue_control(Connection &c, Control &control) {
     }
     block(c);
   }
+  if (c.state_ == State::kEnded) return free_control(control);
   (c.control_ != nullptr ? c.control_last_->next : c.control_) = &control;
   c.control_last_ = &control;
   if (too_much) fail_peer(c, "more atomics than it takes results for");

@@ -28,7 +28,8 @@
 // that peers can occupy. Not for completion queues, address vectors, or moving bytes (carrier.h).
 //
 // One file per subject: send.cc and input.cc (small messages), segments.cc, rendezvous.cc,
-// atomics.cc, answers.cc; connections.cc, rivals.cc, parting.cc; core.cc (life and time).
+// atomics.cc, answers.cc; connections.cc, links.cc (which of them counts), strangers.cc, parting.cc,
+// places.cc; core.cc (life and time).
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
 
@@ -36,7 +37,6 @@
 #include <weft/sdk/atomic.h>
 #include <weft/sdk/cancel.h>
 #include <weft/sdk/hmem.h>
-#include <weft/sdk/index_table.h>
 #include <weft/sdk/peer/place.h>
 #include <weft/sdk/pool.h>
 #include <weft/sdk/receiver.h>
@@ -44,13 +44,13 @@
 
 #include <memory>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "plugins/rxm/protocol/carrier.h"
 #include "plugins/rxm/protocol/connection.h"
 #include "plugins/rxm/protocol/counters.h"
 #include "plugins/rxm/protocol/operations.h"
+#include "plugins/rxm/protocol/peers.h"
 #include "plugins/rxm/wire/connect_data.h"
 #include "plugins/rxm/wire/packet.h"
 
@@ -87,7 +87,7 @@ struct Settings {
   bool bare = false;                // messages have remote data, and it is known who sent them
 };
 
-class Core {
+class Core final : private sdk::PlaceOwners::Peers {
  public:
   // What the core tells the endpoint above it.
   class Upper {
@@ -172,15 +172,15 @@ class Core {
   void on_refused(Connection &connection, int err, std::span<const uint8_t> data,
                   bool passes = false);
   void on_closed(Connection &connection, int err);
-  Connection *find(uint32_t slot) const { return slot < slots_.size() ? slots_[slot] : nullptr; }
-  // The source that messages of this connection have in the receiver: an index of the address
-  // vector, or kFirstUnnamed and more for a stranger.
-  uint32_t source_of(const Connection &c) const;
-  // The address of a stranger by its source; null: it is gone, or in the address vector now.
+  Connection *find(uint32_t slot) const { return peers_.in_slot(slot); }
+  // The source that messages have in the receiver: an index of the address vector, or kFirstUnnamed
+  // and more for a stranger.
+  static uint32_t source_of(const Peer &p) { return p.source(); }
+  static uint32_t source_of(const Connection &c) { return c.source_; }
+  // The address of a stranger by its source; null: it is gone.
   const sdk::Address *address_of(uint32_t source) const {
-    if (source < sdk::Matcher::kFirstUnnamed) return nullptr;
-    const Connection *c = find(source - sdk::Matcher::kFirstUnnamed);
-    return c != nullptr ? &c->address() : nullptr;
+    const Peer *p = peers_.of_source(source);
+    return p != nullptr ? &p->address() : nullptr;
   }
   // True: the core keeps the buffer, and releases it later.
   bool on_packet(Connection &connection, std::span<const uint8_t> bytes, Buffer &buffer);
@@ -217,78 +217,84 @@ class Core {
   bool has_unasked() const;
   size_t in_flight() const { return ops_.in_use(); }
   size_t connections() const { return connected_; }
-  size_t strangers() const { return strangers_; }
-  size_t objects() const { return slots_.size() - free_slots_.size(); }  // Connections
+  size_t strangers() const { return peers_.strangers().connected; }
+  size_t objects() const { return peers_.objects(); }  // connections, and peers without one
   uint64_t unexpected_bytes() const { return unexpected_; }
   const Settings &settings() const { return settings_; }
   const Counters &counters() const { return counters_; }
 
  private:
+  using PeerLink = sdk::PeerLink;
+
   // ---- connections.cc ----
-  Connection *make(const sdk::Address &address, bool own);
-  void name(Connection &c, uint32_t index);
-  void rename(Connection &c, uint32_t index, bool own);
+  void rename(Peer &p, uint32_t index);
   void take_level(Connection &c, uint8_t level);
-  static bool is_stranger(const Connection &c) { return c.index_ == kNoIndex && !c.own_; }
-  void note_unused(Connection &c);
-  bool has_others(const Connection &c) const;
-  void reap();
   void touch(Connection &c) { c.last_use_ = ++uses_; }
-  void connect(Connection &c);
-  void accept(Connection &c, Request &request, const ConnectData &data);
-  void look_at_strangers(uint64_t now);
-  static bool is_silent(const Connection &c, uint64_t now);
-  bool make_room();
   void refuse(Request &request, RejectReason reason, const ConnectData *theirs = nullptr);
-  static uint64_t pause_after(uint32_t attempts);
-  void wait_for_other(Connection &c);
-  void stop_waiting(Connection &c);
+  bool admit(Peer &p, const ConnectData &data, bool believed);
+  void accept(Peer &p, Request &request, const ConnectData &data, bool second);
+  void put_off(Peer &p, Request &request, const ConnectData &data, PeerLink::Decision decision);
+  int request(Connection &c);
+  void opened(Connection &c);
   void establish(Connection &c);
-  void drop_link(Connection &c, int err);
+  void close(Connection &c, int err);
   void close_link(Connection &c, bool orderly);
   void drop_controls(Connection &c);
-  void fail(Connection &c, int err);
-  void fail_queue(Connection &c, int err);
-  void fail_begun(Connection &c, int err);
-  void hand_over(Connection &from, Connection &to);  // the queue; that of `to` must be empty
   void fail_peer(Connection &c, const char *what);
+  void note_unused(Peer &p);
+  void reap();
+  bool reap(Peer &p);
 
-  // ---- rivals.cc ----
-  void accept_beside(Connection &attempt, Request &request, const ConnectData &data);
+  // ---- links.cc ----
+  void follow(Peer &p, PeerLink::Next next, int err = FI_ECONNREFUSED);
+  void demand(Peer &p);
+  bool wanted(const Peer &p) const;
+  void look(Peer &p);
+  void attempt(Peer &p);
+  void probe(Peer &p);
+  void wait(Peer &p);
+  void arm();
+  void hear(Connection &c);
   bool seems_dead(Connection &c);
-  void contest(Connection &c);
-  void ask_owner(Connection &c);
-  void doubt(Connection &attempt);
-  void trust(Connection &c);
-  void replace(Connection &rival);
-  void inherit(Connection &rival, Connection &old);
-  void adopt(Connection &c);
+  void accepted(Connection &c, uint32_t process);
+  void name_by_address(Peer &p);
+  void replace(Peer &p);
+  void ended(Connection &c, int err, PeerLink::Refusal refusal = PeerLink::Refusal::kUnreachable);
+  void lose_main(Peer &p, int err);
+  void end_all(Peer &p, int err);
+  OpQueue take_failing(Peer &p);
+  void fail(OpQueue queue, int err);
+  void warn_of_timeout(const Peer &p);
+
+  // ---- strangers.cc ----
+  void look_at_strangers(uint64_t now);
+  static bool is_silent(const Connection &c, uint64_t now);
+  static bool may_part(const Connection &c);
+  bool make_room();
 
   // ---- places.cc ----
   sdk::PlaceOwner::Claim judge(const sdk::Address &address, unsigned place);
-  void ask_for_places(uint32_t entry, const sdk::Address &context, unsigned place);
-  void learn_places(const Connection &c, uint8_t last);
-  void name_context(Connection &c, unsigned place);
+  void told(const Connection &c, uint8_t last);
+  uint32_t index_of_context(const sdk::Address &address, unsigned place) override;
+  bool is_connected(uint32_t entry) override;
+  void ask_for_places(uint32_t entry, const sdk::Address &first) override;
+  void name_context(const sdk::Address &address, unsigned place, uint32_t index) override;
+  void drop_context(const sdk::Address &address, unsigned place) override;
 
   // ---- parting.cc ----
   void close_idle(size_t most);
   bool ask_to_part(Connection &c);
   void take_part(Connection &c, const Packet &p);
   void stay(Connection &c);
-  void part(Connection &c, int err);
   static bool busy(const Connection &c) {
-    return c.first_ != nullptr || c.control_ != nullptr || c.flights_ != 0 ||
-           c.messages_.first != nullptr || c.unfinished_.first != nullptr ||
-           c.matchless_.first != nullptr;
+    return !c.is_idle() || (c.peer_.main_ == &c && !c.peer_.queue_.empty());
   }
-
-  // ---- core.cc ----
-  void arm();
 
   // ---- send.cc ----
   // Errors of the carrier that mean that the link is dead, not that the operation is wrong.
   static bool is_link_error(ssize_t rc);
-  void enqueue(Connection &c, TxOp &op);
+  void enqueue(Peer &p, TxOp &op);
+  int wait_for_way(Peer &p, TxOp &op);
   void block(Connection &c);
   void resume();
   bool flush(Connection &c);  // false: must wait
@@ -356,7 +362,6 @@ class Core {
   void take_atomic(Connection &c, const Packet &p);
 
   // ---- input.cc ----
-  void hear(Connection &c);
   void note_use(Connection &c, const Packet &p);
   void note_message(Connection &c);
   sdk::Message message_of(Connection &c, const Packet &p) const;
@@ -375,21 +380,21 @@ class Core {
   bool take_awaited(Connection &c, const Packet &p, Tell asked, Buffer &buffer);
   void tell_saved(Connection &c, RxMessage &m);
   void tell(Connection *c, uint64_t id);
-  RxMessage *new_message(Connection *c, RxMessage::Form form, const sdk::Message &m);
+  RxMessage *new_message(Connection &c, RxMessage::Form form, const sdk::Message &m);
   void free_message(RxMessage &m);
   static void unlist(RxMessage &m);
   void drop_parts(RxMessage &m);
   void place(RxMessage &m, uint64_t at, std::span<const uint8_t> bytes);
   void finish(RxMessage &m, int err);
-  bool keep(RxMessage &m, std::span<const uint8_t> bytes, Buffer &buffer);
+  bool keep(Connection &c, RxMessage &m, std::span<const uint8_t> bytes, Buffer &buffer);
   void lose(RxMessage &m, int err);
   void lose_messages(Connection &c, int err);
   void charge(RxMessage &m, uint64_t bytes);
-  bool may_charge(const Connection &c, uint64_t bytes) const;
-  bool takes_too_much(const Connection &c) const;
-  bool must_wait(const Connection &c) const;
+  bool may_charge(const Peer &p, uint64_t bytes) const;
+  bool takes_too_much(const Peer &p) const;
+  bool must_wait(const Peer &p) const;
   void hold(Connection &c);
-  void hold_greedy(Connection &c);
+  void hold_greedy(Peer &p);
   void release_held();
 
   Carrier &carrier_;
@@ -404,12 +409,11 @@ class Core {
   sdk::Pool<Control> controls_;
   sdk::Pool<RxMessage> messages_;
   sdk::Pool<sdk::Receive> firsts_{SIZE_MAX, 1};  // RxMessage::peeks
-  sdk::IndexTable<Connection> peers_;            // by index of the address vector
-  std::unordered_map<sdk::Address, Connection *, sdk::AddressHash> by_address_;
-  std::unordered_map<uint32_t, sdk::PlaceOwner> owners_;  // by index, of peers that claim places
-  std::vector<Connection *> slots_;                       // by Connection::slot(); null: free
-  std::vector<uint32_t> free_slots_;
-  std::vector<Connection *> blocked_, resuming_, retrying_, unused_, held_, contested_;
+  rxm::Peers peers_;
+  sdk::PlaceOwners owners_{*this};
+  std::vector<Connection *> blocked_, resuming_, held_;
+  std::vector<Peer *> unused_;  // perhaps without a connection, a message and an operation
+  std::vector<Peer *> timed_;   // PeerLink::wake_at() is waited for
   // Rendezvous with reads, or writes, that the carrier had no room for.
   std::vector<RxMessage *> fetching_;
   std::vector<TxOp *> writes_;
@@ -417,11 +421,7 @@ class Core {
   size_t leaving_ = 0;  // of them: asked or agreed to part
   uint64_t uses_ = 0;
   uint64_t unexpected_ = 0;  // bytes charged to all messages
-  // Sums over all strangers.
-  size_t strangers_ = 0;    // with a link
-  uint64_t looked_at_ = 0;  // look_at_strangers(); ns
-  size_t strangers_buffers_ = 0;
-  uint64_t strangers_charged_ = 0;
+  uint64_t looked_at_ = 0;   // look_at_strangers(); ns
   uint64_t deadline_ = 0;
   bool has_contexts_ = false;  // some peers are contexts of scalable endpoints
   bool only_tells_ = false;

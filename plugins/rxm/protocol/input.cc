@@ -58,10 +58,10 @@ bool Core::take_awaited(Connection &c, const Packet &p, Tell asked, Buffer &buff
     tell(&c, p.message);
     return false;
   }
-  RxMessage *m = new_message(&c, RxMessage::Form::kWhole, message);
+  RxMessage *m = new_message(c, RxMessage::Form::kWhole, message);
   if (m == nullptr) return false;
   counters_.saved.add_alone();
-  const bool kept = keep(*m, p.payload, buffer);
+  const bool kept = keep(c, *m, p.payload, buffer);
   m->received = p.payload.size();
   m->id = p.message;
   m->tell = asked;
@@ -93,17 +93,17 @@ void Core::tell(Connection *c, uint64_t id) {
 
 bool Core::save_whole(Connection &c, const sdk::Message &message, std::span<const uint8_t> payload,
                       Buffer &buffer) {
-  RxMessage *m = new_message(&c, RxMessage::Form::kWhole, message);
+  RxMessage *m = new_message(c, RxMessage::Form::kWhole, message);
   if (m == nullptr) return false;
   counters_.saved.add_alone();
-  const bool kept = keep(*m, payload, buffer);
+  const bool kept = keep(c, *m, payload, buffer);
   m->received = payload.size();
   upper_.receiver().save(*m);
   return kept;
 }
 
 bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buffer) {
-  if (c.state_ == State::kIdle) return false;  // the connection has ended
+  if (c.state_ == State::kEnded) return false;  // the connection has ended
   const Parsed parsed = parse(bytes);
   if (parsed.reject != Reject::kNone) {
     fail_peer(c, text_of(parsed.reject));
@@ -165,17 +165,9 @@ void Core::note_message(Connection &c) {
   c.useful_ = true;
 }
 
-// The first packet on this link.
-void Core::hear(Connection &c) {
-  c.heard_ = true;
-  if (c.quiet_ && c.state_ == State::kConnected) block(c);
-  c.quiet_ = false;
-  if (c.rival_ != nullptr && c.own_) c.rival_->doubted_ = true;  // its peer has accepted
-}
-
 bool Core::on_bare_message(Connection &c, std::span<const uint8_t> bytes, uint32_t data,
                            Buffer &buffer) {
-  if (c.state_ == State::kIdle) return false;
+  if (c.state_ == State::kEnded) return false;
   const bool tagged = data != kBareUntagged;
   const std::optional<uint64_t> tag = tagged ? c.tags_heard_.tag_of(data) : 0;
   if (!settings_.bare || !tag || bytes.size() > settings_.eager_limit) {
@@ -190,7 +182,7 @@ bool Core::on_bare_message(Connection &c, std::span<const uint8_t> bytes, uint32
 
 bool Core::on_short_message(Connection &c, std::span<const uint8_t> bytes, bool has_data,
                             uint64_t data, uint64_t tag, Buffer &buffer) {
-  if (c.state_ == State::kIdle) return false;
+  if (c.state_ == State::kEnded) return false;
   note_message(c);
   const sdk::Message m{.tagged = true,
                        .has_data = has_data,
@@ -199,16 +191,6 @@ bool Core::on_short_message(Connection &c, std::span<const uint8_t> bytes, bool 
                        .data = data,
                        .length = bytes.size()};
   return take_whole(c, m, bytes, buffer);
-}
-
-uint32_t Core::source_of(const Connection &c) const {
-  const Connection *named = &c;
-  if (c.own_) {
-    if (const auto it = by_address_.find(c.address_); it != by_address_.end()) named = it->second;
-  }
-  // When a stranger is inserted later, rename() gives its messages to the new index.
-  return named->index_ != kNoIndex ? sdk::Av::entry_of(named->index_)
-                                   : sdk::Matcher::kFirstUnnamed + named->slot_;
 }
 
 sdk::Message Core::message_of(Connection &c, const Packet &p) const {
@@ -220,10 +202,10 @@ sdk::Message Core::message_of(Connection &c, const Packet &p) const {
           .length = p.size};
 }
 
-RxMessage *Core::new_message(Connection *c, RxMessage::Form form, const sdk::Message &message) {
+RxMessage *Core::new_message(Connection &c, RxMessage::Form form, const sdk::Message &message) {
   RxMessage *m = messages_.take();
   if (m == nullptr) {
-    fail_peer(*c, "more messages than there is memory for");
+    fail_peer(c, "more messages than there is memory for");
     return nullptr;
   }
   m->kind = Token::Kind::kMessage;
@@ -237,15 +219,15 @@ RxMessage *Core::new_message(Connection *c, RxMessage::Form form, const sdk::Mes
   m->err = 0;
   m->tokens = 0;
   m->next_segment = 0;
-  m->from = c;
-  ++c->kept_;
+  m->from = &c.peer_;
+  ++c.peer_.kept_;
   m->connection = nullptr;
   m->receive = nullptr;
   m->received = 0;
   m->charged = 0;
   if (form != RxMessage::Form::kWhole) {
-    m->connection = c;
-    c->list_of(*m).add(*m);
+    m->connection = &c;
+    c.list_of(*m).add(*m);
   }
   return m;
 }
@@ -255,8 +237,8 @@ void Core::free_message(RxMessage &m) {
   while (m.exposed != 0) carrier_.conceal(*m.registrations[--m.exposed]);
   if (m.waits) std::erase(fetching_, &m);
   unlist(m);
-  Connection &c = *m.from;
-  if (--c.kept_ == 0 && c.state_ == State::kIdle) note_unused(c);
+  Peer &p = *m.from;
+  if (--p.kept_ == 0 && p.connections_ == nullptr) note_unused(p);
   messages_.give(&m);
 }
 
@@ -268,18 +250,15 @@ void Core::unlist(RxMessage &m) {
 }
 
 void Core::drop_parts(RxMessage &m) {
-  Connection &c = *m.from;
   for (RxMessage::Part &part : m.parts) {
     if (part.buffer == nullptr) continue;
-    --c.buffers_;
-    if (is_stranger(c)) --strangers_buffers_;
+    peers_.add_buffers(*m.from, -1);
     carrier_.release(*part.buffer);
   }
   m.parts.clear();
   if (m.parts.capacity() > kKeptParts) std::vector<RxMessage::Part>().swap(m.parts);
   unexpected_ -= m.charged;
-  c.charged_ -= m.charged;
-  if (is_stranger(c)) strangers_charged_ -= m.charged;
+  peers_.add_bytes(*m.from, -int64_t(m.charged));
   m.charged = 0;
 }
 
@@ -305,13 +284,13 @@ void Core::finish(RxMessage &m, int err) {
 
 // Saves bytes of an unexpected message. True: in the receive buffer; false: in a copy, or nothing
 // to save.
-bool Core::keep(RxMessage &m, std::span<const uint8_t> bytes, Buffer &buffer) {
+bool Core::keep(Connection &c, RxMessage &m, std::span<const uint8_t> bytes, Buffer &buffer) {
   counters_.saved_bytes.add_alone(bytes.size());
   const uint64_t cost = sizeof(RxMessage) + bytes.size();
-  Connection &c = *m.from;
-  const bool greedy = takes_too_much(c), within = may_charge(c, cost);
+  Peer &p = *m.from;
+  const bool greedy = takes_too_much(p), within = may_charge(p, cost);
   const bool scarce = bytes.empty() || carrier_.buffers_low() || greedy;
-  if (greedy && !within) hold_greedy(c);
+  if (greedy && !within) hold_greedy(p);
   // A held connection still brings the packets that the carrier has read already, at most as many
   // as there are buffers. Copy them past the limit, to leave the free buffers to other peers.
   if (scarce && (c.held_ || within)) {
@@ -330,8 +309,7 @@ bool Core::keep(RxMessage &m, std::span<const uint8_t> bytes, Buffer &buffer) {
   // Past the limit keep the buffer, even for a message without bytes: when no buffers are left, a
   // carrier that cannot hold single links stops reading all of them.
   m.parts.push_back({&buffer, nullptr, bytes.data(), bytes.size()});
-  ++c.buffers_;
-  if (is_stranger(c)) ++strangers_buffers_;
+  peers_.add_buffers(p, 1);
   return true;
 }
 
@@ -437,36 +415,35 @@ void Core::lose_messages(Connection &c, int err) {
 void Core::charge(RxMessage &m, uint64_t bytes) {
   m.charged += bytes;
   unexpected_ += bytes;
-  m.from->charged_ += bytes;
-  if (is_stranger(*m.from)) strangers_charged_ += bytes;
+  peers_.add_bytes(*m.from, int64_t(bytes));
 }
 
-// Whether `c` may occupy `bytes` more. The share of a peer shrinks as the sum grows, so that room
+// Whether `p` may occupy `bytes` more. The share of a peer shrinks as the sum grows, so that room
 // is left for peers that come later.
-bool Core::may_charge(const Connection &c, uint64_t bytes) const {
+bool Core::may_charge(const Peer &p, uint64_t bytes) const {
   const uint64_t limit = settings_.unexpected_limit;
   if (unexpected_ + bytes > limit) return false;
-  if (is_stranger(c) && strangers_charged_ + bytes > limit / 2) return false;
-  return c.charged_ + bytes <= 3 * (limit - unexpected_);
+  if (p.is_stranger() && peers_.strangers().charged + bytes > limit / 2) return false;
+  return p.charged_ + bytes <= 3 * (limit - unexpected_);
 }
 
-// Whether `c` keeps as many buffers as are free without the reserve, or only the reserve is free.
+// Whether `p` keeps as many buffers as are free without the reserve, or only the reserve is free.
 // All strangers count as one peer.
-bool Core::takes_too_much(const Connection &c) const {
+bool Core::takes_too_much(const Peer &p) const {
   const size_t left = carrier_.buffers_left();
   if (left == Carrier::kOwn) return false;
-  return (is_stranger(c) ? strangers_buffers_ : c.buffers_) + reserve_ >= left;
+  return (p.is_stranger() ? peers_.strangers().buffers : p.buffers_) + reserve_ >= left;
 }
 
-// Whether `c` is past its share and must not be read. A peer of which nothing is kept may always
+// Whether `p` is past its share and must not be read. A peer of which nothing is kept may always
 // send, no matter how much is kept of others. Connections with receives of their own share nothing.
-bool Core::must_wait(const Connection &c) const {
+bool Core::must_wait(const Peer &p) const {
   if (carrier_.buffers_left() == Carrier::kOwn) return false;
-  const uint64_t charged = is_stranger(c) ? strangers_charged_ : c.charged_;
-  const size_t buffers = is_stranger(c) ? strangers_buffers_ : c.buffers_;
-  if (charged != 0 && !may_charge(c, 0)) return true;
-  return (charged != 0 || buffers != 0) && takes_too_much(c) &&
-         !may_charge(c, sizeof(RxMessage) + settings_.eager_limit);
+  const uint64_t charged = p.is_stranger() ? peers_.strangers().charged : p.charged_;
+  const size_t buffers = p.is_stranger() ? peers_.strangers().buffers : p.buffers_;
+  if (charged != 0 && !may_charge(p, 0)) return true;
+  return (charged != 0 || buffers != 0) && takes_too_much(p) &&
+         !may_charge(p, sizeof(RxMessage) + settings_.eager_limit);
 }
 
 void Core::hold(Connection &c) {
@@ -476,16 +453,20 @@ void Core::hold(Connection &c) {
   held_.push_back(&c);
 }
 
-void Core::hold_greedy(Connection &c) {
-  if (!is_stranger(c)) return hold(c);
-  for (Connection *stranger : slots_)
-    if (stranger != nullptr && is_stranger(*stranger)) hold(*stranger);
+// All connections of the peer, or of all strangers if it is one.
+void Core::hold_greedy(Peer &p) {
+  if (!p.is_stranger()) {
+    for (Connection *c = p.connections_; c != nullptr; c = c->next_) hold(*c);
+    return;
+  }
+  for (Connection *c : peers_.connections())
+    if (c != nullptr && c->peer_.is_stranger()) hold(*c);
 }
 
 void Core::release_held() {
   for (size_t i = 0; i < held_.size();) {
     Connection &c = *held_[i];
-    if (must_wait(c)) {
+    if (must_wait(c.peer_)) {
       ++i;
       continue;
     }

@@ -14,7 +14,7 @@
 //        case Token::Kind::kControl:
 //          return static_cast<Control &>(token).connection;
 //        case Token::Kind::kMessage:
-//          return static_cast<RxMessage &>(token).from;
+//          return static_cast<RxMessage &>(token).connection;
 //      }
 //      return nullptr;
 //    }
@@ -34,6 +34,8 @@
 #include "plugins/rxm/wire/packet.h"
 
 namespace weft::rxm {
+
+class Peer;
 
 inline constexpr uint32_t kNoIndex = UINT32_MAX;
 
@@ -64,8 +66,8 @@ struct TxOp : Token {
   uint32_t slot = kNoIndex, generation = 0;  // together the id that answers carry
   uint32_t tokens = 0;                       // calls of the carrier that have not come back
   int err = 0;
-  TxOp *next = nullptr;  // in the connection's queue
-  Connection *connection = nullptr;
+  TxOp *next = nullptr;                            // in an OpQueue
+  Connection *connection = nullptr;                // that has sent it, or tries to
   TxOp *previous = nullptr, *following = nullptr;  // in Connection::in_flight_
   void *context = nullptr;
   uint64_t flags = 0;     // of the application's call; some are passed to the carrier
@@ -100,6 +102,28 @@ struct TxOp : Token {
   // What the packets that begin the operation say of the application (Carrier::kUnasked).
   uint64_t asked() const { return report ? 0 : WEFT_CARRIER_UNASKED; }
   TxOp() {}  // NOLINT(modernize-use-equals-default): leaves the large members uninitialised
+};
+
+// Operations in the order of their calls. It does not own them.
+class OpQueue {
+ public:
+  bool empty() const { return first_ == nullptr; }
+  TxOp *first() const { return first_; }
+  void push(TxOp &op) {
+    op.queued = true;
+    op.next = nullptr;
+    (first_ != nullptr ? last_->next : first_) = &op;
+    last_ = &op;
+  }
+  TxOp &pop() {
+    TxOp &op = *first_;
+    first_ = op.next;
+    op.queued = false;
+    return op;
+  }
+
+ private:
+  TxOp *first_ = nullptr, *last_ = nullptr;
 };
 
 // One packet of a segmented message, while the carrier has it.
@@ -148,8 +172,8 @@ struct RxMessage : sdk::Unexpected, Token {
   int err = 0;
   uint32_t tokens = 0;  // reads that have not come back
   uint32_t next_segment = 0;
-  Connection *from = nullptr;        // the connection that it is counted on, which outlives it
-  Connection *connection = nullptr;  // that one while more is to come, or its peer waits; then null
+  Peer *from = nullptr;              // who sent it, which outlives it
+  Connection *connection = nullptr;  // while more is to come, or its peer waits; then null
   RxMessage *previous = nullptr, *following = nullptr;  // in a list of the connection
   sdk::Receive *receive = nullptr;                      // that matched; null: none yet
   uint64_t id = 0;

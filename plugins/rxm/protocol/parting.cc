@@ -12,10 +12,8 @@ namespace weft::rxm {
 void Core::close_idle(size_t most) {
   while (connected_ - leaving_ > most) {
     Connection *oldest = nullptr;
-    for (Connection *c : slots_) {
-      if (c == nullptr || c->state_ != State::kConnected || c->level_ == 0 || c->asked_ ||
-          c->agreed_ || c->quiet_ || busy(*c))
-        continue;
+    for (Connection *c : peers_.connections()) {
+      if (c == nullptr || !may_part(*c)) continue;
       if (oldest == nullptr || c->last_use_ < oldest->last_use_) oldest = c;
     }
     if (oldest == nullptr || !ask_to_part(*oldest)) return;
@@ -35,6 +33,7 @@ bool Core::ask_to_part(Connection &c) {
   }
   c.asked_ = true;
   ++leaving_;
+  look(c.peer_);
   return true;
 }
 
@@ -53,13 +52,14 @@ void Core::take_part(Connection &c, const Packet &p) {
       if (agrees) {
         if (c.state_ == State::kConnected && !c.asked_) ++leaving_;
         c.agreed_ = true;
+        look(c.peer_);
       } else {
         touch(c);
       }
       return queue_control(c, *control);
     }
     case Parting::kAgree:
-      return part(c, FI_ECONNABORTED);
+      return ended(c, FI_ECONNABORTED);  // what waits goes by another connection
     case Parting::kStay:
       return stay(c);
   }
@@ -71,16 +71,7 @@ void Core::stay(Connection &c) {
   if (c.agreed_) return;
   --leaving_;
   touch(c);
-  if (c.first_ != nullptr) block(c);
-}
-
-// The connection ended by agreement. Queued operations go by the rival or by a new connection.
-void Core::part(Connection &c, int err) {
-  Connection *heir = c.rival_;
-  drop_link(c, err);
-  if (c.first_ == nullptr) return;
-  if (heir == nullptr) return connect(c);
-  hand_over(c, *heir);
+  look(c.peer_);
 }
 
 }  // namespace weft::rxm

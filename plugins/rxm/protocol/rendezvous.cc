@@ -159,7 +159,7 @@ void Core::resume_writes() {
 
 bool Core::take_rendezvous(Connection &c, const Packet &p, Buffer &buffer) {
   const sdk::Message message = message_of(c, p);
-  RxMessage *m = new_message(&c, RxMessage::Form::kRendezvous, message);
+  RxMessage *m = new_message(c, RxMessage::Form::kRendezvous, message);
   if (m == nullptr) return false;
   counters_.rendezvous_taken.add_alone();
   m->id = p.message;
@@ -171,7 +171,7 @@ bool Core::take_rendezvous(Connection &c, const Packet &p, Buffer &buffer) {
     return false;
   }
   counters_.saved.add_alone();
-  const bool kept = keep(*m, {}, buffer);
+  const bool kept = keep(c, *m, {}, buffer);
   upper_.receiver().save(*m);
   return kept;
 }
@@ -321,7 +321,7 @@ void Core::take_write_done(Connection &c, const Packet &p) {
 
 // The bytes cannot be fetched. Only the end of the connection tells the sender.
 void Core::lose_peer(RxMessage &m, int err) {
-  fail(*m.connection, err);
+  ended(*m.connection, err);
 }
 
 }  // namespace weft::rxm

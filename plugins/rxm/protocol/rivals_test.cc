@@ -489,18 +489,49 @@ TEST(Places, APlaceCountsIfTheEndpointHasIt) {
       EXPECT_EQ(e.links(), 1u) << "once";
       if (answer == kAccepts) e.accepts(e.link(0), kPeerProcess, last);
       if (answer == kRefuses) e.refuses(e.link(0), last);
-      if (answer == kNothing) e.pass(kSecond);
-      Link *const link = e.asked_by(kPeer + kPlace, kImpostor, kPlace);
+      Link *link = e.asked_by(kPeer + kPlace, kImpostor, kPlace);
+      for (int i = 0; i < 20 && link == nullptr; ++i) {  // it comes again and again
+        e.pass(sdk::PlaceOwner::kLongestGapNs);
+        link = e.asked_by(kPeer + kPlace, kImpostor, kPlace);
+      }
       ASSERT_NE(link, nullptr);
       const bool named = answer != kNothing && last == kPlace;
       EXPECT_EQ(link->owner->index(), named ? sdk::Av::kContext + kPlace : kNoIndex);
       if (answer != kNothing) continue;
       e.accepts(e.link(0), kPeerProcess, last);  // late
-      EXPECT_EQ(link->owner->index(), last == kPlace ? sdk::Av::kContext + kPlace : kNoIndex);
+      if (last == kPlace)
+        EXPECT_EQ(link->owner->index(), sdk::Av::kContext + kPlace);
+      else
+        EXPECT_EQ(link->owner, nullptr) << "the endpoint has no such context";
     }
 }
 
-// The peer is connected already, by a request of its own: a rival asks it.
+// A peer that is too busy hangs up without an answer. An attempt is repeated by itself, a probe when
+// the context asks again.
+TEST(Places, AQuestionWithoutAnAnswerIsAskedAgain) {
+  for (const bool is_connected : {false, true}) {
+    SCOPED_TRACE(is_connected);
+    Endpoint e;
+    e.has_contexts = true;
+    if (is_connected) {
+      Link *const first = e.asked_by(kPeer, kPeerProcess);
+      ASSERT_NE(first, nullptr);
+      e.connected(*first);
+    }
+    EXPECT_EQ(e.asked_by(kPeer + 1, kPeerProcess, 1), nullptr);
+    const size_t links = e.links();
+    e.hangs_up(*e.newest());
+    e.pass(kSecond / 100);
+    EXPECT_EQ(e.asked_by(kPeer + 1, kPeerProcess, 1), nullptr);
+    ASSERT_EQ(e.links(), links + 1);
+    e.accepts(*e.newest(), kPeerProcess, 1);
+    Link *const context = e.asked_by(kPeer + 1, kPeerProcess, 1);
+    ASSERT_NE(context, nullptr);
+    EXPECT_EQ(context->owner->index(), sdk::Av::kContext + 1);
+  }
+}
+
+// The peer is connected already, by a request of its own: a probe asks it.
 TEST(Places, APeerThatIsConnectedIsAskedBeside) {
   Endpoint e;
   e.has_contexts = true;
@@ -530,7 +561,7 @@ TEST(Strangers, WhoSpeaksInShortMessagesIsNotSilent) {
   EXPECT_NE(first->owner, nullptr);
 }
 
-TEST(Rivals, RivalsDoNotRaiseTheLimitOnStrangers) {
+TEST(Rivals, ProbesDoNotRaiseTheLimitOnStrangers) {
   Endpoint e(2);
   e.known = false;
   for (const uint16_t port : {7000, 7001}) {

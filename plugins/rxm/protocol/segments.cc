@@ -88,7 +88,7 @@ bool Core::take_segment(Connection &c, const Packet &p, Buffer &buffer) {
       return false;
     }
     const sdk::Message message = message_of(c, p);
-    m = new_message(&c, RxMessage::Form::kSegments, message);
+    m = new_message(c, RxMessage::Form::kSegments, message);
     if (m == nullptr) return false;
     ++c.unfinished_count_;
     m->id = p.message;
@@ -110,7 +110,7 @@ bool Core::take_segment(Connection &c, const Packet &p, Buffer &buffer) {
   if (m->receive != nullptr) {
     place(*m, m->received, p.payload);
   } else if (!m->discarded) {
-    kept = keep(*m, p.payload, buffer);
+    kept = keep(c, *m, p.payload, buffer);
   }
   m->received += p.payload.size();
   ++m->next_segment;

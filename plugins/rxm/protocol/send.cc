@@ -115,15 +115,12 @@ bool Core::own_data(TxOp &op) {
   return true;
 }
 
-void Core::enqueue(Connection &c, TxOp &op) {
+void Core::enqueue(Peer &p, TxOp &op) {
   if (op.inject && !(op.count == 1 && op.iov[0].iov_base == op.bytes)) {
     own_data(op);
     op.inject = true;
   }
-  op.queued = true;
-  op.next = nullptr;
-  (c.last_ != nullptr ? c.last_->next : c.first_) = &op;
-  c.last_ = &op;
+  p.queue_.push(op);
   upper_.on_wait(op);
 }
 
@@ -267,40 +264,39 @@ ssize_t Core::transmit_with_header(Connection &c, TxOp &op) {
 int Core::start(TxOp &op, uint32_t index, const sdk::Address *address) {
   const bool outlives = op.form == TxOp::Form::kRendezvous || op.until != Tell::kNothing;
   if (op.inject && outlives && !own_data(op)) return -FI_EFAULT;
-  Connection *c = peers_.at(index);
-  if (c == nullptr) {
+  Peer *p = peers_.at(index);
+  if (p == nullptr) {
     if (address == nullptr) return -FI_EINVAL;
-    const auto it = by_address_.find(*address);
-    c = it != by_address_.end() ? it->second : make(*address, false);
-    if (c->index_ == kNoIndex) name(*c, index);
+    p = &peers_.get(*address);
+    if (p->is_stranger()) rename(*p, index);
   }
-  op.connection = c;
-  const bool waits = c->waits();
-  if (c->state_ == State::kConnected && c->first_ == nullptr && !waits) {
+  if (Connection *const c = p->way_; c != nullptr && p->queue_.empty()) {
+    op.connection = c;
     const ssize_t rc = transmit(*c, op);
     if (rc == 0) return 0;
     if (rc != -FI_EAGAIN && !is_link_error(rc)) return int(rc);
     if (rc != -FI_EAGAIN) {
       // This operation is the first to find the link dead. Earlier operations are lost. This one is
       // queued for the next link, unless part of it was sent.
-      Connection *heir = c->own_ ? nullptr : c->rival_;
-      drop_link(*c, int(-rc));
+      ended(*c, int(-rc));
       if (op.offset != 0) {
         end(op, int(-rc));
         return 0;
       }
-      if (heir != nullptr) op.connection = c = heir;
     }
   }
+  return wait_for_way(*p, op);
+}
+
+int Core::wait_for_way(Peer &p, TxOp &op) {
   counters_.queued.add_alone();
-  if (c->state_ == State::kConnected && c->flow_control_ && c->credits_ <= kKeptForCredits)
+  const Connection *const c = p.main_;
+  if (c != nullptr && c->flow_control_ && c->state_ == State::kConnected &&
+      c->credits_ <= kKeptForCredits)
     counters_.waited_for_credits.add_alone();
-  enqueue(*c, op);
-  if (c->state_ == State::kConnected) {
-    if (!waits) block(*c);
-  } else if (c->state_ == State::kIdle) {
-    connect(*c);
-  }
+  enqueue(p, op);
+  if (p.way_ != nullptr) block(*p.way_);
+  demand(p);
   return 0;
 }
 
@@ -321,9 +317,10 @@ bool Core::flush(Connection &c) {
     if (c.control_ == nullptr) c.control_last_ = nullptr;
     if (!sends) free_control(*control);
   }
-  if (c.waits()) return true;
-  while (c.first_ != nullptr) {
-    TxOp &op = *c.first_;
+  OpQueue &queue = c.peer_.queue_;
+  while (c.peer_.way_ == &c && !queue.empty()) {
+    TxOp &op = *queue.first();
+    op.connection = &c;
     const ssize_t rc = transmit(c, op);
     if (rc == -FI_EAGAIN) return false;
     if (is_link_error(rc)) {
@@ -332,10 +329,8 @@ bool Core::flush(Connection &c) {
     }
     // The operation may have ended already, but `next` stays valid until the pool hands it out
     // again.
-    if (c.first_ != &op) return true;
-    c.first_ = op.next;
-    if (c.first_ == nullptr) c.last_ = nullptr;
-    op.queued = false;
+    if (queue.first() != &op) return true;
+    queue.pop();
     if (rc != 0) {
       end(op, int(-rc));
     } else {
@@ -420,7 +415,8 @@ void Core::settle(TxOp &op) {
   if (op.counted) {
     op.counted = false;
     Connection &c = *op.connection;
-    if (--c.flights_ == 0 && c.first_ != nullptr) block(c);  // a fenced operation may wait for it
+    // A fenced operation may wait for it.
+    if (--c.flights_ == 0 && !c.peer_.queue_.empty()) block(c);
   }
   if (op.exposed != 0) conceal_all(op);
   if (op.err != 0) counters_.failed.add_alone();
