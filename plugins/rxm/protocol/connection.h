@@ -42,6 +42,7 @@ class Connection {
  private:
   friend class Core;
   friend class Peers;
+  friend class Shares;
   template <class T, T *T::*kPrevious, T *T::*kNext>
   struct List {
     T *first = nullptr;
@@ -71,7 +72,7 @@ class Connection {
   bool waits() const { return asked_ | agreed_ | quiet_; }
   uint8_t level_ = 0;          // of the peer's extensions; 0: stock
   bool bare_ = false;          // the peer takes messages without a header
-  bool held_ = false;          // in Core::held_: the carrier takes no packets from it
+  bool held_ = false;          // in Shares::held_: the carrier takes no packets from it
   bool heard_ = false;         // a packet arrived
   bool useful_ = false;        // a whole message, or another request, has come
   uint8_t useless_looks_ = 0;  // Core::look_at_strangers

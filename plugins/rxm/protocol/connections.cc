@@ -123,7 +123,7 @@ int Core::request(Connection &c) {
 void Core::opened(Connection &c) {
   peers_.opened(c);
   c.started_at_ = carrier_.now_ns();
-  if (must_wait(c.peer_)) hold(c);
+  if (shares_.must_wait(c.peer_)) shares_.hold(c);
 }
 
 void Core::on_connected(Connection &c, std::span<const uint8_t> data) {
@@ -317,7 +317,7 @@ void Core::close(Connection &c, int err) {
 
 // `orderly`: no message waits at the carrier that the peer may never take.
 void Core::close_link(Connection &c, bool orderly) {
-  if (std::exchange(c.held_, false)) std::erase(held_, &c);
+  shares_.forget(c);
   peers_.closed(c);
   while (c.matchless_.first != nullptr) unlist(*c.matchless_.first);  // they are whole, and stay
   bool idle = orderly && c.flights_ == 0 && c.controls_ == 0;

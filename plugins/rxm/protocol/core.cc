@@ -4,21 +4,13 @@
 
 #include <rdma/fi_errno.h>
 
-#include <algorithm>
 #include <vector>
 
 namespace weft::rxm {
-namespace {
-
-constexpr size_t kMostReserve = 8;
-
-}  // namespace
-
 Core::Core(Carrier &carrier, Upper &upper, const Settings &settings)
     : carrier_(carrier),
       upper_(upper),
       settings_(settings),
-      reserve_(std::clamp<size_t>(settings.receive_count / 16, 1, kMostReserve)),
       ops_(settings.tx_size),
       segments_(SIZE_MAX),
       controls_(SIZE_MAX),

@@ -51,41 +51,12 @@
 #include "plugins/rxm/protocol/counters.h"
 #include "plugins/rxm/protocol/operations.h"
 #include "plugins/rxm/protocol/peers.h"
+#include "plugins/rxm/protocol/settings.h"
+#include "plugins/rxm/protocol/shares.h"
 #include "plugins/rxm/wire/connect_data.h"
 #include "plugins/rxm/wire/packet.h"
 
 namespace weft::rxm {
-
-struct Settings {
-  uint32_t process = 0;           // tells this process from others at the same address
-  uint32_t eager_limit = 16384;   // bytes of payload in one packet; must be equal at both sides
-  uint64_t sar_limit = 65536;     // bytes up to which a message goes in segments
-  bool rendezvous_write = false;  // the sender writes large messages; else the receiver reads them
-  size_t tx_size = 1024;          // operations in flight
-  size_t inject_limit = 128;      // of the carrier; bytes, with the header
-  size_t iov_limit = 4;           // of the carrier
-  uint32_t receive_count = 256;   // receive buffers: per connection with `credits`, else shared
-  bool credits = false;           // each connection has its own receives: offer flow control
-  // With `credits`: the side that accepted a connection sends nothing before it has heard of the
-  // other. iWARP wants that (RFC 5044, section 7.1.2). Who asked sends credits at once.
-  bool asker_first = false;
-  size_t max_connections = 0;  // 0: no limit
-  // Bytes of copies of unexpected messages. One peer gets at most three quarters of them, all
-  // strangers together half.
-  uint64_t unexpected_limit = 64 << 20;
-  uint64_t connect_timeout_ns = 30'000'000'000;
-  size_t max_strangers = SIZE_MAX;  // connections of strangers
-  // Per peer in the address vector; a stranger gets one sixteenth.
-  size_t max_controls = 1 << 16;    // answers that the peer does not take
-  uint64_t owed_limit = 64 << 20;   // bytes of atomics' results that the peer does not take
-  size_t max_segments = 512;        // at the carrier, per connection
-  bool descriptors = false;         // TxOp::desc is filled in
-  const sdk::Hmem *hmem = nullptr;  // FI_HMEM: buffers may be memory of devices
-  uint8_t place = 0;                // ConnectData::place
-  uint8_t last_place = 0;           // AcceptData::last_place
-  bool only_transmits = false;      // a context to which nobody connects
-  bool bare = false;                // messages have remote data, and it is known who sent them
-};
 
 class Core final : private sdk::PlaceOwners::Peers {
  public:
@@ -200,7 +171,7 @@ class Core final : private sdk::PlaceOwners::Peers {
     if (!blocked_.empty()) resume();
     if (!fetching_.empty()) resume_fetches();
     if (!writes_.empty()) resume_writes();
-    if (!held_.empty()) release_held();
+    if (shares_.holds_any()) shares_.release();
     if (!unused_.empty()) reap();
   }
 
@@ -219,7 +190,7 @@ class Core final : private sdk::PlaceOwners::Peers {
   size_t connections() const { return connected_; }
   size_t strangers() const { return peers_.strangers().connected; }
   size_t objects() const { return peers_.objects(); }  // connections, and peers without one
-  uint64_t unexpected_bytes() const { return unexpected_; }
+  uint64_t unexpected_bytes() const { return shares_.charged(); }
   const Settings &settings() const { return settings_; }
   const Counters &counters() const { return counters_; }
 
@@ -390,18 +361,11 @@ class Core final : private sdk::PlaceOwners::Peers {
   void lose(RxMessage &m, int err);
   void lose_messages(Connection &c, int err);
   void charge(RxMessage &m, uint64_t bytes);
-  bool may_charge(const Peer &p, uint64_t bytes) const;
-  bool takes_too_much(const Peer &p) const;
-  bool must_wait(const Peer &p) const;
-  void hold(Connection &c);
-  void hold_greedy(Peer &p);
-  void release_held();
 
   Carrier &carrier_;
   Upper &upper_;
   const Settings settings_;
   Counters counters_;
-  const size_t reserve_;  // receive buffers that stay free of kept messages
   sdk::Address own_;
   sdk::Pool<TxOp> ops_;
   std::vector<TxOp *> op_slots_;  // by TxOp::slot
@@ -411,7 +375,8 @@ class Core final : private sdk::PlaceOwners::Peers {
   sdk::Pool<sdk::Receive> firsts_{SIZE_MAX, 1};  // RxMessage::peeks
   rxm::Peers peers_;
   sdk::PlaceOwners owners_{*this};
-  std::vector<Connection *> blocked_, resuming_, held_;
+  Shares shares_{carrier_, peers_, settings_, counters_};
+  std::vector<Connection *> blocked_, resuming_;
   std::vector<Peer *> unused_;  // perhaps without a connection, a message and an operation
   std::vector<Peer *> timed_;   // PeerLink::wake_at() is waited for
   // Rendezvous with reads, or writes, that the carrier had no room for.
@@ -420,8 +385,7 @@ class Core final : private sdk::PlaceOwners::Peers {
   size_t connected_ = 0;
   size_t leaving_ = 0;  // of them: asked or agreed to part
   uint64_t uses_ = 0;
-  uint64_t unexpected_ = 0;  // bytes charged to all messages
-  uint64_t looked_at_ = 0;   // look_at_strangers(); ns
+  uint64_t looked_at_ = 0;  // look_at_strangers(); ns
   uint64_t deadline_ = 0;
   bool has_contexts_ = false;  // some peers are contexts of scalable endpoints
   bool only_tells_ = false;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Arriving packets, messages of one packet, saved (unexpected) messages, and the limits on their
-// memory. Everything that a small message passes is in this file.
+// Arriving packets, messages of one packet, and saved (unexpected) messages. Everything that a small message passes is in this file.
 #include <rdma/fi_errno.h>
 #include <weft/sdk/av.h>
 #include <weft/sdk/iov.h>
@@ -252,13 +251,12 @@ void Core::unlist(RxMessage &m) {
 void Core::drop_parts(RxMessage &m) {
   for (RxMessage::Part &part : m.parts) {
     if (part.buffer == nullptr) continue;
-    peers_.add_buffers(*m.from, -1);
+    shares_.add_buffers(*m.from, -1);
     carrier_.release(*part.buffer);
   }
   m.parts.clear();
   if (m.parts.capacity() > kKeptParts) std::vector<RxMessage::Part>().swap(m.parts);
-  unexpected_ -= m.charged;
-  peers_.add_bytes(*m.from, -int64_t(m.charged));
+  shares_.charge(*m.from, -int64_t(m.charged));
   m.charged = 0;
 }
 
@@ -288,9 +286,9 @@ bool Core::keep(Connection &c, RxMessage &m, std::span<const uint8_t> bytes, Buf
   counters_.saved_bytes.add_alone(bytes.size());
   const uint64_t cost = sizeof(RxMessage) + bytes.size();
   Peer &p = *m.from;
-  const bool greedy = takes_too_much(p), within = may_charge(p, cost);
+  const bool greedy = shares_.takes_too_much(p), within = shares_.may_charge(p, cost);
   const bool scarce = bytes.empty() || carrier_.buffers_low() || greedy;
-  if (greedy && !within) hold_greedy(p);
+  if (greedy && !within) shares_.hold_all(p);
   // A held connection still brings the packets that the carrier has read already, at most as many
   // as there are buffers. Copy them past the limit, to leave the free buffers to other peers.
   if (scarce && (c.held_ || within)) {
@@ -309,7 +307,7 @@ bool Core::keep(Connection &c, RxMessage &m, std::span<const uint8_t> bytes, Buf
   // Past the limit keep the buffer, even for a message without bytes: when no buffers are left, a
   // carrier that cannot hold single links stops reading all of them.
   m.parts.push_back({&buffer, nullptr, bytes.data(), bytes.size()});
-  peers_.add_buffers(p, 1);
+  shares_.add_buffers(p, 1);
   return true;
 }
 
@@ -380,7 +378,7 @@ void Core::lose(RxMessage &m, int err) {
     // behind it, and the receive that matches it gets the error. It still counts against the limit,
     // so that peers that come and die cannot fill the memory.
     drop_parts(m);
-    if (!may_charge(*m.from, sizeof(RxMessage))) {
+    if (!shares_.may_charge(*m.from, sizeof(RxMessage))) {
       upper_.receiver().forget(m);
       return free_message(m);
     }
@@ -414,67 +412,7 @@ void Core::lose_messages(Connection &c, int err) {
 
 void Core::charge(RxMessage &m, uint64_t bytes) {
   m.charged += bytes;
-  unexpected_ += bytes;
-  peers_.add_bytes(*m.from, int64_t(bytes));
-}
-
-// Whether `p` may occupy `bytes` more. The share of a peer shrinks as the sum grows, so that room
-// is left for peers that come later.
-bool Core::may_charge(const Peer &p, uint64_t bytes) const {
-  const uint64_t limit = settings_.unexpected_limit;
-  if (unexpected_ + bytes > limit) return false;
-  if (p.is_stranger() && peers_.strangers().charged + bytes > limit / 2) return false;
-  return p.charged_ + bytes <= 3 * (limit - unexpected_);
-}
-
-// Whether `p` keeps as many buffers as are free without the reserve, or only the reserve is free.
-// All strangers count as one peer.
-bool Core::takes_too_much(const Peer &p) const {
-  const size_t left = carrier_.buffers_left();
-  if (left == Carrier::kOwn) return false;
-  return (p.is_stranger() ? peers_.strangers().buffers : p.buffers_) + reserve_ >= left;
-}
-
-// Whether `p` is past its share and must not be read. A peer of which nothing is kept may always
-// send, no matter how much is kept of others. Connections with receives of their own share nothing.
-bool Core::must_wait(const Peer &p) const {
-  if (carrier_.buffers_left() == Carrier::kOwn) return false;
-  const uint64_t charged = p.is_stranger() ? peers_.strangers().charged : p.charged_;
-  const size_t buffers = p.is_stranger() ? peers_.strangers().buffers : p.buffers_;
-  if (charged != 0 && !may_charge(p, 0)) return true;
-  return (charged != 0 || buffers != 0) && takes_too_much(p) &&
-         !may_charge(p, sizeof(RxMessage) + settings_.eager_limit);
-}
-
-void Core::hold(Connection &c) {
-  if (c.held_ || c.link_ == nullptr || !carrier_.hold(*c.link_, true)) return;
-  counters_.held.add_alone();
-  c.held_ = true;
-  held_.push_back(&c);
-}
-
-// All connections of the peer, or of all strangers if it is one.
-void Core::hold_greedy(Peer &p) {
-  if (!p.is_stranger()) {
-    for (Connection *c = p.connections_; c != nullptr; c = c->next_) hold(*c);
-    return;
-  }
-  for (Connection *c : peers_.connections())
-    if (c != nullptr && c->peer_.is_stranger()) hold(*c);
-}
-
-void Core::release_held() {
-  for (size_t i = 0; i < held_.size();) {
-    Connection &c = *held_[i];
-    if (must_wait(c.peer_)) {
-      ++i;
-      continue;
-    }
-    held_[i] = held_.back();
-    held_.pop_back();
-    c.held_ = false;
-    carrier_.hold(*c.link_, false);
-  }
+  shares_.charge(*m.from, int64_t(bytes));
 }
 
 }  // namespace weft::rxm

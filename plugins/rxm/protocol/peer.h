@@ -42,6 +42,7 @@ class Peer {
  private:
   friend class Core;
   friend class Peers;
+  friend class Shares;
   // In doubt the end of a dead link arrives within this time.
   static constexpr sdk::PeerLink::Rules kRules{.doubt_ns = 100'000'000,
                                                .longest_pause_ns = 500'000'000};
