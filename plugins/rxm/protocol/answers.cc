@@ -98,10 +98,8 @@ void Core::await(Connection &c, TxOp &op) {
 }
 
 TxOp *Core::awaited(Connection &c, uint64_t id) {
-  const auto slot = uint32_t(id);
-  if (slot >= op_slots_.size()) return nullptr;
-  TxOp *op = op_slots_[slot];
-  return op->answer && op->connection == &c && id_of(*op) == id ? op : nullptr;
+  TxOp *const op = ops_.find(id);
+  return op != nullptr && op->answer && op->connection == &c ? op : nullptr;
 }
 
 }  // namespace weft::rxm

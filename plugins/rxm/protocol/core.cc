@@ -17,7 +17,7 @@ Core::Core(Carrier &carrier, Upper &upper, const Settings &settings)
       messages_(SIZE_MAX) {}
 
 Core::~Core() {
-  for (TxOp *op : op_slots_) conceal_all(*op);
+  for (TxOp *op : ops_.all()) conceal_all(*op);
   for (Connection *c : peers_.connections()) {
     if (c == nullptr) continue;
     for (RxMessage *m = c->messages_.first; m != nullptr; m = m->following)

@@ -35,7 +35,6 @@
 
 #include <rdma/fi_atomic.h>
 #include <weft/sdk/atomic.h>
-#include <weft/sdk/cancel.h>
 #include <weft/sdk/hmem.h>
 #include <weft/sdk/peer/place.h>
 #include <weft/sdk/pool.h>
@@ -49,7 +48,7 @@
 #include "plugins/rxm/protocol/carrier.h"
 #include "plugins/rxm/protocol/connection.h"
 #include "plugins/rxm/protocol/counters.h"
-#include "plugins/rxm/protocol/operations.h"
+#include "plugins/rxm/protocol/operation_table.h"
 #include "plugins/rxm/protocol/peers.h"
 #include "plugins/rxm/protocol/settings.h"
 #include "plugins/rxm/protocol/shares.h"
@@ -99,10 +98,11 @@ class Core final : private sdk::PlaceOwners::Peers {
   void set_own_address(const sdk::Address &address) { own_ = address; }
 
   // ---- operations ----
-  TxOp *take();         // null: tx_size operations are in flight
-  void give(TxOp &op);  // returns an operation that was not started
+  TxOp *take();  // null: tx_size operations are in flight
+  // Returns an operation that was not started.
+  void give(TxOp &op) { ops_.give(op); }
   // fi_cancel of what has begun; false: there is none.
-  bool cancel(const void *context) { return sdk::mark_canceled(ops_, context, &TxOp::cq_flags); }
+  bool cancel(const void *context) { return ops_.cancel(context); }
   // Fills in what the header needs, and chooses the form by length. `until`: the operation ends when
   // the peer has told so much.
   void prepare_message(TxOp &op, bool tagged, bool has_data, Tell until);
@@ -291,7 +291,7 @@ class Core final : private sdk::PlaceOwners::Peers {
   void settle(TxOp &op);
   bool owes_credits(const Connection &c) const;
   bool send_credits(Connection &c);
-  uint64_t id_of(const TxOp &op) const { return uint64_t(op.generation) << 32 | op.slot; }
+  static uint64_t id_of(const TxOp &op) { return OperationTable::id_of(op); }
 
   // ---- answers.cc ----
   static void reset(Control &control, PacketType type, uint64_t id);
@@ -367,8 +367,7 @@ class Core final : private sdk::PlaceOwners::Peers {
   const Settings settings_;
   Counters counters_;
   sdk::Address own_;
-  sdk::Pool<TxOp> ops_;
-  std::vector<TxOp *> op_slots_;  // by TxOp::slot
+  OperationTable ops_;
   sdk::Pool<Segment> segments_;
   sdk::Pool<Control> controls_;
   sdk::Pool<RxMessage> messages_;

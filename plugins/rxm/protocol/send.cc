@@ -32,34 +32,9 @@ bool Core::is_link_error(ssize_t rc) {
 }
 
 TxOp *Core::take() {
-  TxOp *op = ops_.take();
-  if (op == nullptr) {
-    counters_.tx_full.add_alone();
-    return nullptr;
-  }
-  if (op->slot == kNoIndex) {
-    op->slot = uint32_t(op_slots_.size());
-    op_slots_.push_back(op);
-  }
-  ++op->generation;
-  op->fence = op->sent = op->answer = op->writing = op->inject = op->counted = op->queued = false;
-  op->report = true;
-  op->is_canceled = false;
-  op->until = Tell::kNothing;
-  op->exposed = op->enlisted = 0;
-  op->tokens = 0;
-  op->err = 0;
-  op->offset = 0;
-  op->flags = 0;
-  op->vector_count = 0;
-  op->result_count = 0;
+  TxOp *const op = ops_.take();
+  if (op == nullptr) counters_.tx_full.add_alone();
   return op;
-}
-
-void Core::give(TxOp &op) {
-  op.bounce.reset();
-  op.context = nullptr;  // fi_cancel does not find it any more
-  ops_.give(&op);
 }
 
 // Whether the payload is in memory of a device: it is copied once for a rendezvous, and once more in
