@@ -43,6 +43,7 @@ class Connection {
   friend class Core;
   friend class Peers;
   friend class Shares;
+  friend class StrangerLimit;
   template <class T, T *T::*kPrevious, T *T::*kNext>
   struct List {
     T *first = nullptr;
@@ -75,7 +76,7 @@ class Connection {
   bool held_ = false;          // in Shares::held_: the carrier takes no packets from it
   bool heard_ = false;         // a packet arrived
   bool useful_ = false;        // a whole message, or another request, has come
-  uint8_t useless_looks_ = 0;  // Core::look_at_strangers
+  uint8_t useless_looks_ = 0;  // StrangerLimit::look
   sdk::Replies replies_;       // to what the peer is told of its messages
   uint32_t peer_slot_ = 0;
   Link *link_ = nullptr;
@@ -104,8 +105,13 @@ class Connection {
   // Operations at the carrier, or waiting for an answer.
   size_t flights_ = 0;
   bool is_idle() const {
-    return control_ == nullptr && flights_ == 0 && messages_.first == nullptr &&
+    const bool queues = peer_.main_ == this && !peer_.queue_.empty();
+    return !queues && control_ == nullptr && flights_ == 0 && messages_.first == nullptr &&
            unfinished_.first == nullptr && matchless_.first == nullptr;
+  }
+  // Whether the peer may be asked to part.
+  bool may_part() const {
+    return state_ == State::kConnected && level_ != 0 && !waits() && is_idle();
   }
   uint64_t started_at_ = 0;
   BareTags tags_sent_, tags_heard_;

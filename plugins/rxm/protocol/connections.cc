@@ -240,6 +240,19 @@ bool Core::admit(Peer &p, const ConnectData &data, bool believed) {
          strangers() < settings_.max_strangers || make_room();
 }
 
+// Closes the connections of a silent stranger, or asks an idle one to part: then the result is false,
+// and the new one has to retry.
+bool Core::make_room() {
+  const StrangerLimit::Leaver leaver = stranger_limit_.first_to_leave(carrier_.now_ns());
+  if (leaver.silent != nullptr) {
+    counters_.strangers_closed.add_alone();
+    end_all(*leaver.silent, FI_ECONNABORTED);
+    return true;
+  }
+  if (leaver.idle != nullptr) ask_to_part(*leaver.idle);
+  return false;
+}
+
 // `second`: the other end of a connection to ourselves.
 void Core::accept(Peer &p, Request &request, const ConnectData &data, bool second) {
   Connection &c = peers_.connect(p);

@@ -28,8 +28,8 @@
 // that peers can occupy. Not for completion queues, address vectors, or moving bytes (carrier.h).
 //
 // One file per subject: send.cc and input.cc (small messages), segments.cc, rendezvous.cc,
-// atomics.cc, answers.cc; connections.cc, links.cc (which of them counts), strangers.cc, parting.cc,
-// places.cc; core.cc (life and time).
+// atomics.cc, answers.cc; connections.cc, links.cc (which of them counts), parting.cc, places.cc;
+// core.cc (life).
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
 
@@ -52,6 +52,7 @@
 #include "plugins/rxm/protocol/peers.h"
 #include "plugins/rxm/protocol/settings.h"
 #include "plugins/rxm/protocol/shares.h"
+#include "plugins/rxm/protocol/stranger_limit.h"
 #include "plugins/rxm/wire/connect_data.h"
 #include "plugins/rxm/wire/packet.h"
 
@@ -203,6 +204,7 @@ class Core final : private sdk::PlaceOwners::Peers {
   void touch(Connection &c) { c.last_use_ = ++uses_; }
   void refuse(Request &request, RejectReason reason, const ConnectData *theirs = nullptr);
   bool admit(Peer &p, const ConnectData &data, bool believed);
+  bool make_room();
   void accept(Peer &p, Request &request, const ConnectData &data, bool second);
   void put_off(Peer &p, Request &request, const ConnectData &data, PeerLink::Decision decision);
   int request(Connection &c);
@@ -237,12 +239,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   void fail(OpQueue queue, int err);
   void warn_of_timeout(const Peer &p);
 
-  // ---- strangers.cc ----
-  void look_at_strangers(uint64_t now);
-  static bool is_silent(const Connection &c, uint64_t now);
-  static bool may_part(const Connection &c);
-  bool make_room();
-
   // ---- places.cc ----
   sdk::PlaceOwner::Claim judge(const sdk::Address &address, unsigned place);
   void told(const Connection &c, uint8_t last);
@@ -257,9 +253,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   bool ask_to_part(Connection &c);
   void take_part(Connection &c, const Packet &p);
   void stay(Connection &c);
-  static bool busy(const Connection &c) {
-    return !c.is_idle() || (c.peer_.main_ == &c && !c.peer_.queue_.empty());
-  }
 
   // ---- send.cc ----
   // Errors of the carrier that mean that the link is dead, not that the operation is wrong.
@@ -375,6 +368,7 @@ class Core final : private sdk::PlaceOwners::Peers {
   rxm::Peers peers_;
   sdk::PlaceOwners owners_{*this};
   Shares shares_{carrier_, peers_, settings_, counters_};
+  StrangerLimit stranger_limit_{peers_};
   std::vector<Connection *> blocked_, resuming_;
   std::vector<Peer *> unused_;  // perhaps without a connection, a message and an operation
   std::vector<Peer *> timed_;   // PeerLink::wake_at() is waited for
@@ -384,7 +378,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   size_t connected_ = 0;
   size_t leaving_ = 0;  // of them: asked or agreed to part
   uint64_t uses_ = 0;
-  uint64_t looked_at_ = 0;  // look_at_strangers(); ns
   uint64_t deadline_ = 0;
   bool has_contexts_ = false;  // some peers are contexts of scalable endpoints
   bool only_tells_ = false;

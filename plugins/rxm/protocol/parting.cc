@@ -13,7 +13,7 @@ void Core::close_idle(size_t most) {
   while (connected_ - leaving_ > most) {
     Connection *oldest = nullptr;
     for (Connection *c : peers_.connections()) {
-      if (c == nullptr || !may_part(*c)) continue;
+      if (c == nullptr || !c->may_part()) continue;
       if (oldest == nullptr || c->last_use_ < oldest->last_use_) oldest = c;
     }
     if (oldest == nullptr || !ask_to_part(*oldest)) return;
@@ -45,7 +45,7 @@ void Core::take_part(Connection &c, const Packet &p) {
   switch (p.parting) {
     case Parting::kAsk: {
       if (c.agreed_) return fail_peer(c, "a second request to part");
-      const bool agrees = !busy(c);
+      const bool agrees = c.is_idle();
       Control *control = new_control(c, PacketType::kPart, 0);
       if (control == nullptr) return;
       control->header.control_data = uint64_t(agrees ? Parting::kAgree : Parting::kStay);

@@ -43,6 +43,8 @@ class Peer {
   friend class Core;
   friend class Peers;
   friend class Shares;
+  friend class StrangerLimit;
+  friend class Connection;
   // In doubt the end of a dead link arrives within this time.
   static constexpr sdk::PeerLink::Rules kRules{.doubt_ns = 100'000'000,
                                                .longest_pause_ns = 500'000'000};
