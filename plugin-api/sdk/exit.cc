@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <new>
 
 namespace weft::sdk {
 namespace {
@@ -129,9 +130,13 @@ bool Exit::work(ExitDuty &duty, uint64_t begin, std::vector<pollfd> &fds) {
 // ---- duties ----
 
 void ExitDuty::enlist() {
-  owner_.lend(*this);
-  Exit::own().add(*this);
-  is_listed_ = true;
+  try {
+    owner_.lend(*this);
+    Exit::own().add(*this);
+    is_listed_ = true;
+  } catch (const std::bad_alloc &) {
+    owner_.take_back(*this);  // what waits has begun: exit() will not see to it
+  }
 }
 
 void ExitDuty::leave() {

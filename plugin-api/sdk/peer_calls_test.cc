@@ -11,7 +11,8 @@ namespace {
 
 Endpoint::Settings settings_of(uint64_t seed) {
   Endpoint::Settings settings{.in_order = seed % 2 == 0};
-  if (!settings.in_order) settings.rules = {.doubt_ns = 100 * kMs, .longest_pause_ns = 500 * kMs};
+  if (!settings.in_order)
+    settings.rules = {.doubt_ns = 100 * kMs, .again_ns = 5 * kSec, .longest_pause_ns = 500 * kMs};
   return settings;
 }
 
@@ -64,7 +65,7 @@ TEST(PeerCalls, ThePeerItselfGetsThePlaceThatAThiefTook) {
     world.run_for(5 * kSec);
     ASSERT_EQ(victim.peer_at(peer.address())->link.state(), State::kUp) << "nobody was asked";
     const int value = peer.send(victim.address());
-    world.run_for(5 * kSec);
+    world.run_for(5 * kSec + 2 * victim.settings().rules.again_ns);
     EXPECT_TRUE(peer.is_linked_with(victim));
     EXPECT_TRUE(victim.has_received(peer.process(), value));
     EXPECT_EQ(peer.failed(), 0);

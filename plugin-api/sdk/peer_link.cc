@@ -20,7 +20,8 @@ PeerLink::Next PeerLink::begin(uint64_t now) {
 PeerLink::Next PeerLink::up(uint64_t process, Next next) {
   state_ = State::kUp;
   process_ = process;
-  crossed_ = accepted_ = again_ = false;
+  crossed_ = accepted_ = false;
+  again_since_ = 0;
   asked_ = 0;
   may_ask_at_ = 0;
   return next;
@@ -52,6 +53,17 @@ PeerLink::Next PeerLink::claimed(uint64_t now) {
   may_ask_at_ = now + pause_after(asked_);
   if (asked_ < kMostCounted) ++asked_;
   return ask(now, 0);
+}
+
+// The process that has the link asks for one. Its request crossed ours, or is a probe; or its link has
+// ended, and what it sent before that is still on its way here. But if it asks for long, the link may
+// be another's that has named the peer's process. The time then begins anew, so that two sides cannot
+// make each other ask for ever.
+bool PeerLink::asks_again(uint64_t now) {
+  if (again_since_ == 0) again_since_ = std::max<uint64_t>(now, 1);
+  if (now < again_since_ + rules_.again_ns) return false;
+  again_since_ = 0;
+  return true;
 }
 
 PeerLink::Next PeerLink::suspect(uint64_t now) {
@@ -90,11 +102,7 @@ PeerLink::Decision PeerLink::on_request(std::strong_ordering peer, uint64_t proc
     case State::kUp:
     case State::kAsking:
     case State::kDoubt:
-      // If the process is the same, the link that we have will do: its own request crossed ours, or
-      // is a probe. If it asks again, the link may be another's that has named the peer's process.
-      // Only each second request counts, so two sides cannot make each other ask for ever.
-      if (process == process_) again_ = !again_;
-      decision.claim = process != process_ || !again_;
+      decision.claim = process != process_ || asks_again(now);
       if (decision.claim) decision.next = claimed(now);
       return decision;
   }

@@ -97,21 +97,27 @@ TEST(PeerLink, SecondRequestsAreRejectedAndThoseOfAnotherProcessCauseAProbe) {
 
 // Who asks again has no link, and another process may have named it: all processes of a host can find
 // out the numbers of others. Two sides that ask each other about this soon stop.
-TEST(PeerLink, TheSameProcessIsBelievedToHaveTheLinkOnce) {
+TEST(PeerLink, TheSameProcessIsBelievedToHaveTheLinkForAWhile) {
+  constexpr uint64_t kSecond = 1'000'000'000;
   PeerLink link = in_state(State::kUp, 7);
-  for (uint64_t now : {1'000'000'000U, 2'000'000'000U}) {
-    auto d = link.on_request(Order::less, 7, now);
-    EXPECT_FALSE(d.accept || d.claim);
-    EXPECT_EQ(d.next, Next::kNothing);
-    d = link.on_request(Order::less, 7, now);
+  for (const uint64_t begin : {kSecond, 10 * kSecond}) {
+    for (const uint64_t ms : {0, 1, 3, 7, 15, 500, 999}) {
+      const auto d = link.on_request(Order::less, 7, begin + ms * 1'000'000);
+      EXPECT_FALSE(d.accept || d.claim) << ms;
+      EXPECT_EQ(d.next, Next::kNothing);
+    }
+    const auto d = link.on_request(Order::less, 7, begin + kSecond);
     EXPECT_TRUE(d.claim);
     EXPECT_FALSE(d.accept);
     EXPECT_EQ(d.next, Next::kProbe);
     link.on_probe_ended();
+    EXPECT_FALSE(link.on_request(Order::less, 7, begin + kSecond).claim) << "it begins anew";
+    EXPECT_TRUE(link.on_request(Order::less, 7, begin + 2 * kSecond).claim);
+    link.on_probe_ended();
   }
-  EXPECT_EQ(link.ask(3'000'000'000, 0), Next::kProbe);
-  EXPECT_EQ(link.on_accepted(3'000'000'000, 7), Next::kReplace);
-  EXPECT_FALSE(link.on_request(Order::less, 7, 3'000'000'000).claim) << "a new link";
+  EXPECT_EQ(link.ask(20 * kSecond, 0), Next::kProbe);
+  EXPECT_EQ(link.on_accepted(20 * kSecond, 7), Next::kReplace);
+  EXPECT_FALSE(link.on_request(Order::less, 7, 30 * kSecond).claim) << "a new link";
 }
 
 // Each claim costs its sender little, and the peer that is asked for it more.

@@ -71,7 +71,7 @@ class Endpoint final : public Agent, PlaceOwners::Peers {
     uint32_t key = 0;  // 0: none
     uint8_t place = 0, last = 0;
     size_t max_strangers = 6, max_handshakes = 6;
-    uint64_t timeout = 5 * kSec;
+    uint64_t timeout = 15 * kSec;
     uint64_t longest_pause = kMs;  // between two looks at what has arrived
     Watcher *watcher = nullptr;
   };

@@ -45,8 +45,7 @@ inline constexpr weft_param kAll[] = {
                    "milliseconds for an incoming connection to complete its request", 1, 86400000),
     sdk::int_param("close_linger_ms", "1000",
                    "milliseconds that fi_close, and exit() without it, wait for injected data to "
-                   "leave, and for "
-                   "peers to ask for messages that are announced to them",
+                   "leave, and for peers to ask for messages that are announced to them",
                    0, 600000),
     sdk::int_param("backlog", "4096",
                    "connections that the kernel holds for a passive endpoint, at most "

@@ -320,8 +320,13 @@ sdk::SockAddr UnconnectedEndpoint::address_at(int fd) const {
 // `order`: the peer's address compared with ours.
 sdk::PeerLink::Decision UnconnectedEndpoint::decide(Peer &peer, std::strong_ordering order,
                                                     const RdmHello &hello) {
-  const bool claims = peer.link.is_up() && peer.link.process() != hello.process;
-  if (claims && peer.stream != nullptr) peer.stream->is_over();  // if it is, there is no link
+  if (peer.link.is_up() && peer.stream != nullptr) {
+    if (peer.link.process() != hello.process) {
+      peer.stream->is_over();  // if it is, there is no link
+    } else if (!peer.stream->reads()) {
+      return {};  // its end may be behind messages that wait here for room
+    }
+  }
   return peer.link.on_request(order, hello.process, sdk::now_ns());
 }
 

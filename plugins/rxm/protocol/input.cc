@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Arriving packets, messages of one packet, and saved (unexpected) messages. Everything that a small message passes is in this file.
+// Arriving packets, messages of one packet, and saved (unexpected) messages. Everything that a small
+// message passes is in this file.
 #include <rdma/fi_errno.h>
 #include <weft/sdk/av.h>
 #include <weft/sdk/iov.h>

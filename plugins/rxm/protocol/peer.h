@@ -45,9 +45,10 @@ class Peer {
   friend class Shares;
   friend class StrangerLimit;
   friend class Connection;
-  // In doubt the end of a dead link arrives within this time.
-  static constexpr sdk::PeerLink::Rules kRules{.doubt_ns = 100'000'000,
-                                               .longest_pause_ns = 500'000'000};
+  // In doubt the end of a dead link arrives within doubt_ns. What a peer had sent on a connection
+  // before it closed that is read within again_ns: a replaced one brings nothing more.
+  static constexpr sdk::PeerLink::Rules kRules{
+      .doubt_ns = 100'000'000, .again_ns = 5'000'000'000, .longest_pause_ns = 500'000'000};
 
   // By which operations leave at once; null: they wait. It is main_, or null.
   Connection *way_ = nullptr;

@@ -100,6 +100,8 @@ class PeerLink {
   };
   struct Rules {
     uint64_t doubt_ns = 0;
+    // The process that has the link asks for one, and still does so after this time: it has none.
+    uint64_t again_ns = 1'000'000'000;
     uint64_t longest_pause_ns = 100'000'000;
   };
   struct Decision {
@@ -150,6 +152,7 @@ class PeerLink {
 
   Next begin(uint64_t now);
   Next claimed(uint64_t now);
+  bool asks_again(uint64_t now);
   Next up(uint64_t process, Next next = Next::kNothing);
   uint64_t pause_after(unsigned tries) const;
 
@@ -157,12 +160,12 @@ class PeerLink {
   State state_ = State::kIdle;
   bool crossed_ = false;   // kAsking, kDoubt: the probe began as an attempt
   bool accepted_ = false;  // kDoubt: the probe is accepted
-  bool again_ = false;     // the process at the other end of the link has asked for one, once
   uint8_t pauses_ = 0, hang_ups_ = 0;
   uint8_t asked_ = 0;  // probes on account of claims
   uint64_t process_ = 0, next_process_ = 0;
   uint64_t begun_at_ = 0, wake_at_ = 0, deadline_ = 0;
   uint64_t may_ask_at_ = 0;
+  uint64_t again_since_ = 0;  // the process that has the link asks for one; 0: it does not
 };
 
 }  // namespace weft::sdk
