@@ -141,6 +141,7 @@ class Drama {
     if (!in_order_)
       settings.rules = {.doubt_ns = 100 * kMs, .again_ns = 5 * kSec, .longest_pause_ns = 500 * kMs};
     if (dice_.one_in(4)) settings.longest_pause = 5 * kMs;
+    settings.replies = !finishing_ && dice_.one_in(2);
     Endpoint &made =
         world_.add<Endpoint>(party.host, party.process,
                              *party.at.with_port(uint16_t(party.at.port() + place)), settings);
@@ -285,6 +286,7 @@ class Drama {
       if (dice_.one_in(2)) thief_->close_all();
       if (x_.context[0] != nullptr && dice_.one_in(4)) x_.context[0]->send(a_.at);
     }
+    if (dice_.one_in(4)) world_.run_for(6 * kSec);  // nobody else helps to find out
   }
 
   void act() {

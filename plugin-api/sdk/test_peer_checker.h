@@ -109,20 +109,22 @@ class Checker final : public Watcher {
   static bool had_the_port(const Endpoint &by, const Wire &wire) {
     return wire.ends[0] == &by && !far_end(by, wire).honest();
   }
-  // The links of `by` with the peer's own process: both take each for the one that counts, or `by` knows
+  // The links of `by` with the peer's own process: both take each for the one that counts, or one knows
   // that the other does.
   std::vector<WirePtr> links(const Endpoint &by, const Peer &peer, const Endpoint &own,
                              const WirePtr &before = nullptr) const {
     std::vector<WirePtr> links;
     const Peer *const back = own.peer_at(by.address());
-    if (back == nullptr || back->stream == nullptr) return links;
-    const WirePtr &link = back->stream;
-    if (!link->open[0] || !link->open[1] || &far_end(own, *link) != &by) return links;
-    const int side = by.side_of(*link);
-    const bool known = link->known_at[side] != 0 || link->heard[side];
-    if (known &&
-        (link == peer.stream || link == peer.probe || link == peer.attempt || link == before))
-      links.push_back(link);
+    if (back == nullptr) return links;
+    for (const WirePtr &link : {back->stream, back->attempt}) {
+      if (link == nullptr || !link->open[0] || !link->open[1] || &far_end(own, *link) != &by)
+        continue;
+      const int side = by.side_of(*link);
+      const bool known = link->known_at[side] != 0 || link->heard[side];
+      if (known &&
+          (link == peer.stream || link == peer.probe || link == peer.attempt || link == before))
+        links.push_back(link);
+    }
     return links;
   }
   // A process that died leaves its answer on the way. By the rules of tcp that is read first, if answers
@@ -137,8 +139,9 @@ class Checker final : public Watcher {
   void expect_found_out(const Endpoint &by, const Peer &peer, const WirePtr &wire,
                         const Endpoint &own) {
     if (world_.was_stolen(peer.at) || world_.now - own.opened_at() < kToAnswerNs) return;
-    world_.after(kToAnswerNs + by.settings().rules.again_ns, [this, &by, &own, wire, at = peer.at,
-                                                              cuts = world_.cuts()] {
+    const bool named = peer.link.process() == own.number();
+    const uint64_t time = kToAnswerNs + (named ? by.settings().rules.again_ns : 0);
+    world_.after(time, [this, &by, &own, wire, at = peer.at, cuts = world_.cuts()] {
       if (!by.alive() || !own.alive() || cuts != world_.cuts() || world_.was_stolen(at)) return;
       EXPECT_NE(by.peer_at(at)->stream, wire)
           << "who claimed to be " << at.to_string() << " during a call is not found out";

@@ -73,6 +73,7 @@ class Endpoint final : public Agent, PlaceOwners::Peers {
     size_t max_strangers = 6, max_handshakes = 6;
     uint64_t timeout = 15 * kSec;
     uint64_t longest_pause = kMs;  // between two looks at what has arrived
+    bool replies = false;          // its application does, to some messages of peers with a name
     Watcher *watcher = nullptr;
   };
   static constexpr uint64_t kHandshakeNs = 2 * kSec;
@@ -454,6 +455,11 @@ class Endpoint final : public Agent, PlaceOwners::Peers {
     received_[{packet.message.author, packet.message.value}] = peer.index;
     if (settings_.watcher != nullptr)
       settings_.watcher->on_message(*this, peer, wire, packet.message);
+    if (settings_.replies && peer.index != Av::kNone && world_.random.one_in(3))
+      world_.after(0, [this, at = peer.at] {
+        const Peer *const named = alive() ? peer_at(at) : nullptr;
+        if (named != nullptr && named->index != Av::kNone) send(at);
+      });
   }
 
   // ---- peers and strangers, as in tcp ----
