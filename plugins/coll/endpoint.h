@@ -34,7 +34,7 @@ class SharedReceives;
 class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
                        public sdk::EndpointCore,
                        public sdk::TransferOps<Endpoint>,
-                       public sdk::CollectiveOps<Endpoint>,
+                       public sdk::CollectiveOps<Endpoint, sdk::AvSet::kCollectives>,
                        private sdk::Poller {
  public:
   static constexpr uint64_t kSendFlags =
@@ -98,7 +98,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   }
 
   // ---- for CollectiveOps ----
-  static constexpr uint64_t kCollectiveSets = sdk::AvSet::kCollectives;
   ssize_t start(const sdk::CollectiveRequest &request);
   Result<void> may_join() const;
   Result<fid_mc *> join_collective(const fi_collective_addr &address, void *context);

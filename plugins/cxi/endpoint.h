@@ -35,10 +35,14 @@ namespace weft::cxi {
 
 class Region;
 
+// The collectives that switches have.
+inline constexpr uint64_t kCollectiveSets =
+    FI_BARRIER_SET | FI_BROADCAST_SET | FI_ALLREDUCE_SET | FI_REDUCE_SET;
+
 class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
                           public sdk::RdmEndpoint,
                           public sdk::TransferOps<CxiEndpoint>,
-                          public sdk::CollectiveOps<CxiEndpoint>,
+                          public sdk::CollectiveOps<CxiEndpoint, kCollectiveSets>,
                           private sdk::ReceiverSink,
                           private sdk::AvUser,
                           private sdk::Poller {
@@ -102,8 +106,6 @@ class CxiEndpoint final : public sdk::Object<CxiEndpoint, fid_ep>,
   int shutdown(uint64_t) { return -FI_ENOSYS; }
 
   // ---- for CollectiveOps ----
-  static constexpr uint64_t kCollectiveSets =
-      FI_BARRIER_SET | FI_BROADCAST_SET | FI_ALLREDUCE_SET | FI_REDUCE_SET;
   ssize_t start(const sdk::CollectiveRequest &request);
   Result<void> may_join() const;
   Result<fid_mc *> join_collective(const fi_collective_addr &address, void *context);

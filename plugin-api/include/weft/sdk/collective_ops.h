@@ -4,10 +4,9 @@
 //
 // Example:
 //    #include <weft/sdk/ops.h>
-//    class Endpoint : public EndpointCore, public CollectiveOps<Endpoint> {
+//    class Endpoint : public EndpointCore,
+//                     public CollectiveOps<Endpoint, FI_BARRIER_SET | FI_ALLREDUCE_SET> {
 //     public:
-//      // FI_..._SET of the operations that its table has.
-//      static constexpr uint64_t kCollectiveSets = FI_BARRIER_SET | FI_ALLREDUCE_SET;
 //      ssize_t start(const CollectiveRequest &request);  // it takes the lock
 //      // With the lock held: why groups cannot be joined now; and joining one.
 //      weft::Result<void> may_join() const;
@@ -72,7 +71,8 @@ struct CollectiveRequest {
   void *context = nullptr;
 };
 
-template <class E>
+// `Sets`: FI_..._SET of the operations that the endpoint's table has.
+template <class E, uint64_t Sets>
 class CollectiveOps {
  public:
   // ---- fi_ops_collective ----
@@ -91,23 +91,23 @@ class CollectiveOps {
   }
   ssize_t alltoall(const void *buf, size_t count, void *, void *result, void *, fi_addr_t group,
                    enum fi_datatype datatype, uint64_t flags,
-                   void *context) requires((E::kCollectiveSets & FI_ALLTOALL_SET) != 0) {
+                   void *context) requires((Sets & FI_ALLTOALL_SET) != 0) {
     return move(FI_ALLTOALL, buf, count, result, group, FI_ADDR_NOTAVAIL, datatype, flags, context);
   }
   ssize_t allgather(const void *buf, size_t count, void *, void *result, void *, fi_addr_t group,
                     enum fi_datatype datatype, uint64_t flags,
-                    void *context) requires((E::kCollectiveSets & FI_ALLGATHER_SET) != 0) {
+                    void *context) requires((Sets & FI_ALLGATHER_SET) != 0) {
     return move(FI_ALLGATHER, buf, count, result, group, FI_ADDR_NOTAVAIL, datatype, flags,
                 context);
   }
   ssize_t scatter(const void *buf, size_t count, void *, void *result, void *, fi_addr_t group,
                   fi_addr_t root, enum fi_datatype datatype, uint64_t flags,
-                  void *context) requires((E::kCollectiveSets & FI_SCATTER_SET) != 0) {
+                  void *context) requires((Sets & FI_SCATTER_SET) != 0) {
     return move(FI_SCATTER, buf, count, result, group, root, datatype, flags, context);
   }
   ssize_t gather(const void *buf, size_t count, void *, void *result, void *, fi_addr_t group,
                  fi_addr_t root, enum fi_datatype datatype, uint64_t flags,
-                 void *context) requires((E::kCollectiveSets & FI_GATHER_SET) != 0) {
+                 void *context) requires((Sets & FI_GATHER_SET) != 0) {
     return move(FI_GATHER, buf, count, result, group, root, datatype, flags, context);
   }
   ssize_t allreduce(const void *buf, size_t count, void *, void *result, void *, fi_addr_t group,
@@ -117,8 +117,7 @@ class CollectiveOps {
   }
   ssize_t reduce_scatter(const void *buf, size_t count, void *, void *result, void *,
                          fi_addr_t group, enum fi_datatype datatype, enum fi_op op, uint64_t flags,
-                         void *context) requires((E::kCollectiveSets & FI_REDUCE_SCATTER_SET) !=
-                                                 0) {
+                         void *context) requires((Sets & FI_REDUCE_SCATTER_SET) != 0) {
     return reduction(FI_REDUCE_SCATTER, buf, count, result, group, FI_ADDR_NOTAVAIL, datatype, op,
                      flags, context);
   }
@@ -137,7 +136,7 @@ class CollectiveOps {
     const fi_ioc operand = msg->iov_count != 0 ? *msg->msg_iov : fi_ioc{};
     const fi_ioc result = result_count != 0 ? *resultv : fi_ioc{};
     const int coll = raw(msg->coll);
-    if ((E::kCollectiveSets & collective_set(coll)) == 0) return -FI_EOPNOTSUPP;
+    if ((Sets & collective_set(coll)) == 0) return -FI_EOPNOTSUPP;
     const bool by_result = coll == FI_SCATTER || coll == FI_REDUCE_SCATTER;
     return start({.group = msg->coll_addr,
                   .coll = msg->coll,
