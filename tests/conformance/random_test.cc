@@ -41,6 +41,7 @@ struct Party {
 
   struct Receive {
     std::vector<uint8_t> buffer;
+    size_t size = 0;
     bool multi = false;
     size_t used = 0;
   };
@@ -230,28 +231,27 @@ class Random : public ::testing::TestWithParam<unsigned> {
   void post(Party &p) {
     auto receive = std::make_unique<Party::Receive>();
     receive->multi = one_in(4) && has_multi_recv;
-    receive->buffer.resize(receive->multi ? 1200000 : 1000000);
+    receive->size = receive->multi ? kRoom : 1000000;
     // Not 1 MB of zeroes for each of thousands: a few buffers, recycled.
-    if (!spare.empty() && spare.back().size() >= receive->buffer.size()) {
-      receive->buffer.swap(spare.back());
-      spare.pop_back();
-    }
+    if (spare.empty()) spare.emplace_back(kRoom);
+    receive->buffer.swap(spare.back());
+    spare.pop_back();
     iovec iov[2];
     fi_msg msg{};
     msg.msg_iov = iov;
     msg.context = receive.get();
     if (receive->multi) {
-      iov[0] = {receive->buffer.data(), receive->buffer.size()};
+      iov[0] = {receive->buffer.data(), receive->size};
       msg.iov_count = 1;
     } else {
-      const size_t first = upto(receive->buffer.size());
+      const size_t first = upto(receive->size);
       iov[0] = {receive->buffer.data(), first};
-      iov[1] = {receive->buffer.data() + first, receive->buffer.size() - first};
+      iov[1] = {receive->buffer.data() + first, receive->size - first};
       msg.iov_count = 2;
     }
     const ssize_t rc =
         fi_recvmsg(p.side->ep, &msg, FI_COMPLETION | (receive->multi ? FI_MULTI_RECV : 0));
-    if (rc == -FI_EAGAIN) return;
+    if (rc == -FI_EAGAIN) return spare.push_back(std::move(receive->buffer));
     must(rc);
     p.receives.push_back(std::move(receive));
   }
@@ -311,7 +311,7 @@ class Random : public ::testing::TestWithParam<unsigned> {
       if (receive->multi) {
         ASSERT_GE(at, receive->buffer.data() + receive->used);
         receive->used = size_t(at - receive->buffer.data()) + message.bytes.size();
-        ASSERT_LE(receive->used, receive->buffer.size());
+        ASSERT_LE(receive->used, receive->size);
       }
       if (!receive->multi || done->flags & FI_MULTI_RECV) retire(p, receive);
     }
@@ -324,7 +324,8 @@ class Random : public ::testing::TestWithParam<unsigned> {
   bool has_data = true, waits = true;  // remote data; messages wait for receives
   std::mt19937_64 random;
   std::vector<std::unique_ptr<Party::Sending>> silent;
-  std::vector<std::vector<uint8_t>> spare;
+  static constexpr size_t kRoom = 1200000;
+  std::vector<std::vector<uint8_t>> spare;  // of kRoom bytes
 };
 
 std::vector<unsigned> seeds() {
