@@ -217,6 +217,8 @@ class SeededRun {
     }
   }
 
+  // What the largest message needs.
+  size_t room() const { return std::max(largest_, size_t{10'000}); }
   // A receive for each message, at a random time.
   void plan_receives() {
     for (size_t to = 0; to < nodes_; ++to)
@@ -232,7 +234,7 @@ class SeededRun {
     // Receives that fail in the middle of a message are used up, so post more.
     for (size_t n = 0; n < nodes_; ++n)
       for (int i = 0; i < 30; ++i)
-        world_.after(3 * kSecond, [this, n, i] { world_.node(n)->post(400'000, i % 2 == 0); });
+        world_.after(3 * kSecond, [this, n, i] { world_.node(n)->post(room(), i % 2 == 0); });
   }
 
   // One of two processes is killed, and in kind 6 another one starts at its address.
@@ -256,8 +258,8 @@ class SeededRun {
     for (int i = 0; i < 20; ++i)
       world_.after(20 * kMillisecond, [this, victim] {
         if (Node *n = world_.node(1 - victim)) {
-          n->post(400'000, true);
-          n->post(400'000, false);
+          n->post(room(), true);
+          n->post(room(), false);
         }
       });
   }
@@ -266,8 +268,8 @@ class SeededRun {
   void begin_again(size_t victim) {
     Node &n = world_.add(victim, settings_);
     for (int i = 0; i < 40; ++i) {
-      n.post(400'000, true);
-      n.post(400'000, false);
+      n.post(room(), true);
+      n.post(room(), false);
     }
     for (size_t i = 0; i < 5; ++i) n.send(1 - victim, world_.some(10'000), {});
     if (Node *other = world_.node(1 - victim))

@@ -49,11 +49,7 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   static constexpr size_t kRegion = 1 << 20;
 
   Node(World &world, size_t number, uint32_t life, const Settings &settings)
-      : world_(world),
-        number_(number),
-        life_(life),
-        receiver_(*this, {.size = 1 << 16}),
-        written_(kRegion) {
+      : world_(world), number_(number), life_(life), receiver_(*this, {.size = 1 << 16}) {
     fi_cq_attr attr{};
     attr.format = FI_CQ_FORMAT_TAGGED;
     attr.size = 64;
@@ -181,8 +177,8 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
     return go(*op, to, id);
   }
   void post(size_t length, bool tagged) {
-    memory_.push_back(std::make_unique<std::vector<uint8_t>>(length));
-    const iovec iov{memory_.back()->data(), length};
+    memory_.push_back({std::make_unique_for_overwrite<uint8_t[]>(length), length});
+    const iovec iov{memory_.back().bytes.get(), length};
     ASSERT_EQ(receiver_.post({.tagged = tagged,
                               .iov = &iov,
                               .count = 1,
@@ -316,7 +312,10 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
     if (room < 1) return -FI_EACCES;
     uint8_t *base = nullptr;
     size_t size = kRegion;
-    if (v.key == kKey && (access & FI_REMOTE_READ) == 0) base = written_.data();
+    if (v.key == kKey && (access & FI_REMOTE_READ) == 0) {
+      if (written_ == nullptr) written_ = std::make_unique_for_overwrite<uint8_t[]>(kRegion);
+      base = written_.get();
+    }
     if (v.key == kReadOnly && access == FI_REMOTE_READ) base = readable().data();
     if (v.key == kCounter) {
       base = reinterpret_cast<uint8_t *>(&counter);
@@ -456,11 +455,10 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
     ++o.arrived;
     EXPECT_EQ(o.arrived, 1) << "operation " << id;
     EXPECT_EQ(o.to, number_);
-    const std::vector<uint8_t> &bytes = *memory_[receive - 1];
-    ASSERT_LE(length, bytes.size());
-    ASSERT_EQ(length, std::min(o.length, bytes.size()));
+    const Memory &memory = memory_[receive - 1];
+    ASSERT_EQ(length, std::min(o.length, memory.length));
     for (size_t i = 0; i < length; ++i)
-      if (bytes[i] != pattern(id, i)) {
+      if (memory.bytes[i] != pattern(id, i)) {
         ADD_FAILURE() << "byte " << i << " of message " << id << " of " << o.length;
         break;
       }
@@ -473,8 +471,13 @@ class Node final : public Carrier, public Core::Upper, public sdk::ReceiverSink 
   sdk::Receiver receiver_;
   sdk::Cq *cq_ = nullptr;
   std::unique_ptr<Core> core_;
-  std::vector<std::unique_ptr<std::vector<uint8_t>>> memory_;
-  std::vector<uint8_t> written_;
+  // Most of it is never written, so it is not zeroed: a page costs more than a message.
+  struct Memory {
+    std::unique_ptr<uint8_t[]> bytes;
+    size_t length;
+  };
+  std::vector<Memory> memory_;
+  std::unique_ptr<uint8_t[]> written_;                         // by peers; null: not yet
   std::deque<std::pair<size_t, std::vector<uint8_t>>> inbox_;  // source and datagram
   std::map<size_t, Path *> open_;
   std::map<Buffer *, std::unique_ptr<Buffer>> buffers_;
