@@ -62,7 +62,7 @@ void Core::queue_control(Connection &c, Control &control) {
       free_control(control);
       return on_closed(c, int(-rc));
     }
-    block(c);
+    sender_.block(c);
   }
   if (c.state_ == State::kEnded) return free_control(control);
   (c.control_ != nullptr ? c.control_last_->next : c.control_) = &control;
@@ -78,16 +78,13 @@ ssize_t Core::send_control(Connection &c, Control &control) {
   const size_t count = control.more.empty() ? 1 : 2;
   if (total <= settings_.inject_limit) {
     uint64_t flags = FI_INJECT;
-    if (control.told) {
-      c.replies_.told(passes_);
-      if (c.replies_.expected()) flags |= Carrier::kLater;
-    }
-    const ssize_t rc = packet(c, iov, count, flags, nullptr);
+    if (control.told && sender_.tells(c)) flags |= Carrier::kLater;
+    const ssize_t rc = sender_.send(c, iov, count, flags, nullptr);
     // flush() reads control.next afterwards: the pool has not handed the object out again by then.
     if (rc == 0) free_control(control);
     return rc;
   }
-  return packet(c, iov, count, FI_COMPLETION, &control);
+  return sender_.send(c, iov, count, FI_COMPLETION, &control);
 }
 
 // The carrier has the packet. The operation waits for the answer of the peer.

@@ -87,7 +87,7 @@ ssize_t Core::transmit_atomic(Connection &c, TxOp &op) {
   if (op.bounce == nullptr) iov[0].iov_len += operands;
   const uint64_t flags = op.asked() | (op.flags & FI_MORE) | FI_COMPLETION;
   ++op.tokens;
-  if (const ssize_t rc = packet(c, iov, op.bounce == nullptr ? 1 : 2, flags, &op); rc != 0) {
+  if (const ssize_t rc = sender_.send(c, iov, op.bounce == nullptr ? 1 : 2, flags, &op); rc != 0) {
     --op.tokens;
     return rc;
   }

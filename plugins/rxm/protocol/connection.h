@@ -14,8 +14,7 @@
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_CONNECTION_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_CONNECTION_H
 
-#include <weft/sdk/replies.h>
-
+#include "plugins/rxm/protocol/connection_state.h"
 #include "plugins/rxm/protocol/operations.h"
 #include "plugins/rxm/protocol/peer.h"
 #include "plugins/rxm/wire/bare.h"
@@ -38,6 +37,16 @@ class Connection {
   uint32_t slot() const { return slot_; }  // names it in packets to us
   uint32_t index() const { return peer_.index(); }
   State state() const { return state_; }
+  Link *link() const { return link_; }               // null: the carrier has none
+  uint32_t peer_slot() const { return peer_slot_; }  // names it in packets to the peer
+  // Whether the peer may be told of our receives.
+  bool may_tell_credits() const { return !agreed_ && !quiet_; }
+
+  Sending sending;
+
+  // ---- for the Core ----
+  void set_state(State state) { state_ = state; }
+  void set_link(Link *link) { link_ = link; }
 
  private:
   friend class Core;
@@ -63,8 +72,6 @@ class Connection {
   const uint32_t slot_;
   uint32_t source_;  // of its peer
   State state_ = State::kConnecting;
-  bool blocked_ = false;  // in Core::blocked_
-  bool flow_control_ = false;
   // Why operations do not leave by it (Peer::way_). The end of an idle connection, agreed with a weft
   // peer:
   bool asked_ : 1 = false;   // we asked the peer to part
@@ -77,7 +84,6 @@ class Connection {
   bool heard_ = false;         // a packet arrived
   bool useful_ = false;        // a whole message, or another request, has come
   uint8_t useless_looks_ = 0;  // StrangerLimit::look
-  sdk::Replies replies_;       // to what the peer is told of its messages
   uint32_t peer_slot_ = 0;
   Link *link_ = nullptr;
   Connection *next_ = nullptr;                            // of its peer
@@ -115,7 +121,7 @@ class Connection {
   }
   uint64_t started_at_ = 0;
   BareTags tags_sent_, tags_heard_;
-  uint64_t credits_ = 1, reposted_ = 0, last_use_ = 0;
+  uint64_t last_use_ = 0;
   uint64_t seen_use_ = UINT64_MAX;  // last_use_ at the last look at strangers
   // When the peer first asked for another connection, and last_use_ at that time.
   uint64_t doubted_at_ = 0, doubted_use_ = 0;

@@ -83,7 +83,7 @@ bool Core::reap(Peer &p) {
       all = false;
       continue;
     }
-    if (one.blocked_) std::erase(blocked_, &one);
+    sender_.forget(one);
     peers_.erase(one);
   }
   if (!all) return false;
@@ -111,7 +111,7 @@ int Core::request(Connection &c) {
                          .process = settings_.process,
                          .index = c.slot_});
   int err = 0;
-  c.link_ = carrier_.connect(c, c.peer_.address_, data, err);
+  c.set_link(carrier_.connect(c, c.peer_.address_, data, err));
   if (c.link_ != nullptr) {
     opened(c);
     return 0;
@@ -139,7 +139,7 @@ void Core::on_connected(Connection &c, std::span<const uint8_t> data) {
   }
   c.peer_slot_ = theirs->index;
   take_level(c, theirs->level);
-  c.flow_control_ = settings_.credits && theirs->flow_control != FlowControl::kOff;
+  sender_.use_credits(c, settings_.credits && theirs->flow_control != FlowControl::kOff);
   told(c, theirs->last_place);
   accepted(c, theirs->process);
 }
@@ -262,11 +262,11 @@ void Core::accept(Peer &p, Request &request, const ConnectData &data, bool secon
   if (!second) p.main_ = &c;
   if (settings_.max_connections != 0) close_idle(settings_.max_connections - 1);
   const FlowControl flow = settings_.credits ? FlowControl::kOn : FlowControl::kOff;
-  c.state_ = State::kAccepting;
+  c.set_state(State::kAccepting);
   c.peer_slot_ = data.index;
   take_level(c, data.level);
-  c.flow_control_ = settings_.credits && data.flow_control != FlowControl::kOff;
-  c.quiet_ = settings_.asker_first && c.flow_control_;
+  sender_.use_credits(c, settings_.credits && data.flow_control != FlowControl::kOff);
+  c.quiet_ = settings_.asker_first && c.sending.credits().used();
   const AcceptBytes answer = encode(AcceptData{.process = settings_.process,
                                                .index = c.slot_,
                                                .receive_count = settings_.receive_count,
@@ -274,7 +274,7 @@ void Core::accept(Peer &p, Request &request, const ConnectData &data, bool secon
                                                .last_place = settings_.last_place,
                                                .flow_control = flow});
   int err = 0;
-  c.link_ = carrier_.accept(c, request, answer, err);
+  c.set_link(carrier_.accept(c, request, answer, err));
   if (c.link_ == nullptr) {
     refuse(request, RejectReason::kRefused);
     return ended(c, err);
@@ -293,18 +293,16 @@ void Core::take_level(Connection &c, uint8_t level) {
 
 void Core::establish(Connection &c) {
   if (c.state_ == State::kEnded) return;  // by what its peer's new name has brought
-  c.state_ = State::kConnected;
+  c.set_state(State::kConnected);
   c.peer_.attempts_ = 0;
   ++connected_;
   counters_.made.add_alone();
   if (c.agreed_) ++leaving_;
   touch(c);
   if (settings_.max_connections != 0) close_idle(settings_.max_connections);
-  if (c.flow_control_ && settings_.receive_count > 1) {
-    c.reposted_ += settings_.receive_count - 1;
-  }
+  if (settings_.receive_count > 1) sender_.repost(c, settings_.receive_count - 1);
   look(c.peer_);
-  if (!flush(c)) block(c);
+  if (!flush(c)) sender_.block(c);
 }
 
 void Core::on_closed(Connection &c, int err) {
@@ -323,7 +321,7 @@ void Core::close(Connection &c, int err) {
     if (!down_) (leaves ? counters_.parted : counters_.lost).add_alone();
   }
   take_level(c, 0);
-  c.state_ = State::kEnded;
+  c.set_state(State::kEnded);
   note_unused(c.peer_);
   drop_controls(c);
   if (c.link_ != nullptr) close_link(c, orderly);
@@ -339,7 +337,9 @@ void Core::close_link(Connection &c, bool orderly) {
   bool idle = orderly && c.flights_ == 0 && c.controls_ == 0;
   for (const RxMessage *m = c.messages_.first; m != nullptr && idle; m = m->following)
     idle = m->tokens == 0;
-  carrier_.close(*std::exchange(c.link_, nullptr), idle);
+  Link &link = *c.link_;
+  c.set_link(nullptr);
+  carrier_.close(link, idle);
 }
 
 void Core::drop_controls(Connection &c) {

@@ -59,8 +59,8 @@ void Core::abandon() {
   down_ = true;
   for (Connection *c : peers_.connections()) {
     if (c == nullptr) continue;
-    c->link_ = nullptr;
-    c->state_ = State::kEnded;
+    c->set_link(nullptr);
+    c->set_state(State::kEnded);
   }
 }
 

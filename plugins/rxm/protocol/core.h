@@ -27,9 +27,10 @@
 // vector is called a stranger. Call everything with the same lock held. Settings limit the memory
 // that peers can occupy. Not for completion queues, address vectors, or moving bytes (carrier.h).
 //
-// One file per subject: send.cc and input.cc (small messages), segments.cc, rendezvous.cc,
-// atomics.cc, answers.cc; connections.cc, links.cc (which of them counts), parting.cc, places.cc;
-// core.cc (life).
+// It connects parts that own their state: for what leaves Sender; for what arrives Shares; for
+// connections Peers, StrangerLimit. One file per subject is the rest: send.cc, input.cc,
+// segments.cc, rendezvous.cc, atomics.cc; connections.cc, links.cc (which of them counts),
+// parting.cc, places.cc; core.cc (life).
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
 
@@ -50,9 +51,11 @@
 #include "plugins/rxm/protocol/counters.h"
 #include "plugins/rxm/protocol/operation_table.h"
 #include "plugins/rxm/protocol/peers.h"
+#include "plugins/rxm/protocol/sender.h"
 #include "plugins/rxm/protocol/settings.h"
 #include "plugins/rxm/protocol/shares.h"
 #include "plugins/rxm/protocol/stranger_limit.h"
+#include "plugins/rxm/protocol/upper.h"
 #include "plugins/rxm/wire/connect_data.h"
 #include "plugins/rxm/wire/packet.h"
 
@@ -60,35 +63,7 @@ namespace weft::rxm {
 
 class Core final : private sdk::PlaceOwners::Peers {
  public:
-  // What the core tells the endpoint above it.
-  class Upper {
-   public:
-    // The operation has ended with 0 or FI_E.... The core takes it back when this returns.
-    virtual void on_done(TxOp &op, int err) = 0;
-    virtual sdk::Receiver &receiver() = 0;
-    // The lowest index of `address` in the address vector; kNoIndex: none.
-    virtual uint32_t index_of(const sdk::Address &address) = 0;
-    // The same of a peer that says that it is a context of a scalable endpoint.
-    virtual uint32_t index_of_context(const sdk::Address &address, unsigned place) {
-      (void)address, (void)place;
-      return UINT32_MAX;
-    }
-    // Logs a warning for the operator.
-    virtual void warn(const char *text) = 0;
-    // The same of what a peer has caused. It may do so as often as it likes: not each is shown.
-    virtual void warn_of_peer(const char *text) { warn(text); }
-    // A peer's atomic accessed this memory; lengths in bytes. For the counters of the endpoint and
-    // of regions.
-    virtual void on_remote_atomic(uint64_t access, std::span<const RmaVector> where) = 0;
-    // The operation waits for a connection, or for room at the carrier.
-    virtual void on_wait(const TxOp &) {}
-    // FI_RMA_PMEM: before the peer is told that its atomic has been executed. False: the medium has
-    // failed.
-    virtual bool persist(std::span<const RmaVector>) { return true; }
-
-   protected:
-    ~Upper() = default;
-  };
+  using Upper = rxm::Upper;
 
   Core(Carrier &carrier, Upper &upper, const Settings &settings);
   ~Core();
@@ -167,9 +142,9 @@ class Core final : private sdk::PlaceOwners::Peers {
   void on_reposted(Connection &connection, uint32_t count);
   void on_deadline();
   // Before what one progress of the carrier brings; poll() is behind it.
-  void begin_pass() { ++passes_; }
+  void begin_pass() { sender_.begin_pass(); }
   void poll() {
-    if (!blocked_.empty()) resume();
+    if (sender_.has_blocked()) resume();
     if (!fetching_.empty()) resume_fetches();
     if (!writes_.empty()) resume_writes();
     if (shares_.holds_any()) shares_.release();
@@ -259,11 +234,8 @@ class Core final : private sdk::PlaceOwners::Peers {
   static bool is_link_error(ssize_t rc);
   void enqueue(Peer &p, TxOp &op);
   int wait_for_way(Peer &p, TxOp &op);
-  void block(Connection &c);
   void resume();
   bool flush(Connection &c);  // false: must wait
-  ssize_t packet(Connection &c, const iovec *iov, size_t count, uint64_t flags, Token *token,
-                 void *const *desc = nullptr, uint32_t data = 0);
   void *const *desc_of(const TxOp &op) const { return settings_.descriptors ? op.desc : nullptr; }
   ssize_t transmit(Connection &c, TxOp &op);
   static void make_header(TxOp &op, PacketType type);
@@ -282,8 +254,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   }
   void end(TxOp &op, int err);
   void settle(TxOp &op);
-  bool owes_credits(const Connection &c) const;
-  bool send_credits(Connection &c);
   static uint64_t id_of(const TxOp &op) { return OperationTable::id_of(op); }
 
   // ---- answers.cc ----
@@ -369,7 +339,7 @@ class Core final : private sdk::PlaceOwners::Peers {
   sdk::PlaceOwners owners_{*this};
   Shares shares_{carrier_, peers_, settings_, counters_};
   StrangerLimit stranger_limit_{peers_};
-  std::vector<Connection *> blocked_, resuming_;
+  Sender sender_{carrier_, settings_};
   std::vector<Peer *> unused_;  // perhaps without a connection, a message and an operation
   std::vector<Peer *> timed_;   // PeerLink::wake_at() is waited for
   // Rendezvous with reads, or writes, that the carrier had no room for.
@@ -382,7 +352,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   bool has_contexts_ = false;  // some peers are contexts of scalable endpoints
   bool only_tells_ = false;
   bool down_ = false;
-  uint64_t passes_ = 0;  // calls of begin_pass()
 };
 
 }  // namespace weft::rxm

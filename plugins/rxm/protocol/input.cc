@@ -136,8 +136,7 @@ bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buff
         fail_peer(c, "an impossible number of credits");
         return false;
       }
-      c.credits_ += p.credits;
-      if (c.state_ == State::kConnected) block(c);
+      sender_.grant(c, p.credits);
       return false;
     case PacketType::kWriteTarget:
       take_target(c, p);

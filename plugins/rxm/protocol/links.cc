@@ -58,7 +58,7 @@ void Core::look(Peer &p) {
   const bool leave = c != nullptr && c->state_ == State::kConnected && !c->waits() &&
                      p.link_.state() != PeerLink::State::kDoubt;
   p.way_ = leave ? c : nullptr;
-  if (leave && !p.queue_.empty()) block(*c);
+  if (leave && !p.queue_.empty()) sender_.block(*c);
 }
 
 void Core::attempt(Peer &p) {
@@ -129,7 +129,7 @@ void Core::warn_of_timeout(const Peer &p) {
 void Core::hear(Connection &c) {
   c.heard_ = true;
   Peer &p = c.peer_;
-  if (c.quiet_ && c.state_ == State::kConnected) block(c);
+  if (c.quiet_ && c.state_ == State::kConnected) sender_.block(c);
   c.quiet_ = false;
   if (&c == p.attempt_ || &c == p.probe_) p.link_.on_heard();
   look(p);

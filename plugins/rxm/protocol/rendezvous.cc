@@ -25,7 +25,7 @@ ssize_t Core::transmit_rendezvous(Connection &c, TxOp &op) {
   const iovec iov{&op.header, kHeaderSize + kVectorListSize};
   const uint64_t flags = op.asked() | (op.flags & FI_MORE) | FI_COMPLETION;
   ++op.tokens;
-  if (const ssize_t rc = packet(c, &iov, 1, flags, &op); rc != 0) {
+  if (const ssize_t rc = sender_.send(c, &iov, 1, flags, &op); rc != 0) {
     --op.tokens;
     if (rc != -FI_EAGAIN) undescribe(op);
     return rc;

@@ -47,7 +47,7 @@ ssize_t Core::transmit_segments(Connection &c, TxOp &op) {
       }
       ++op.tokens;
       const uint64_t more = last ? op.mark() | op.asked() | (op.flags & FI_MORE) : FI_MORE;
-      rc = packet(c, iov, count, FI_COMPLETION | level | more, s, desc);
+      rc = sender_.send(c, iov, count, FI_COMPLETION | level | more, s, desc);
       if (rc != 0) {
         --op.tokens;
         free_segment(*s);

@@ -12,12 +12,6 @@
 
 namespace weft::rxm {
 
-namespace {
-
-constexpr uint64_t kKeptForCredits = 1;  // the last credit is reserved for a credit packet
-
-}  // namespace
-
 bool Core::is_link_error(ssize_t rc) {
   switch (-rc) {
     case FI_ENOTCONN:
@@ -99,28 +93,8 @@ void Core::enqueue(Peer &p, TxOp &op) {
   upper_.on_wait(op);
 }
 
-void Core::block(Connection &c) {
-  if (c.blocked_) return;
-  c.blocked_ = true;
-  blocked_.push_back(&c);
-}
-
 void Core::resume() {
-  resuming_.swap(blocked_);
-  for (Connection *c : resuming_) c->blocked_ = false;
-  for (size_t i = 0; i < resuming_.size(); ++i) {
-    Connection &c = *resuming_[i];
-    if (c.state_ == State::kConnected && !flush(c)) block(c);
-  }
-  resuming_.clear();
-}
-
-ssize_t Core::packet(Connection &c, const iovec *iov, size_t count, uint64_t flags, Token *token,
-                     void *const *desc, uint32_t data) {
-  if (c.flow_control_ && c.credits_ <= kKeptForCredits) return -FI_EAGAIN;
-  const ssize_t rc = carrier_.send(*c.link_, iov, desc, count, data, flags, token);
-  if (rc == 0 && c.flow_control_) --c.credits_;
-  return rc;
+  sender_.resume([this](Connection &c) { return flush(c); });
 }
 
 // Gives the carrier the packet of a message. `data`: of a bare message.
@@ -138,7 +112,7 @@ ssize_t Core::packet(Connection &c, const iovec *iov, size_t count, uint64_t fla
     flags |= FI_COMPLETION;
     ++op.tokens;
   }
-  const ssize_t rc = packet(c, iov.data(), iov.size(), flags, token, desc, data.value_or(0));
+  const ssize_t rc = sender_.send(c, iov.data(), iov.size(), flags, token, desc, data.value_or(0));
   if (rc != 0) {
     if (token != nullptr) --op.tokens;
     return rc;
@@ -214,7 +188,7 @@ ssize_t Core::transmit_with_header(Connection &c, TxOp &op) {
 }
 
 [[gnu::always_inline]] inline ssize_t Core::transmit(Connection &c, TxOp &op) {
-  c.replies_.sent(passes_);
+  sender_.replies(c);
   if (op.fence && c.flights_ != 0 && op.offset == 0) return -FI_EAGAIN;
   if (settings_.max_connections != 0) touch(c);
   if (op.form == TxOp::Form::kEager) return transmit_eager(c, op);
@@ -266,11 +240,10 @@ int Core::start(TxOp &op, uint32_t index, const sdk::Address *address) {
 int Core::wait_for_way(Peer &p, TxOp &op) {
   counters_.queued.add_alone();
   const Connection *const c = p.main_;
-  if (c != nullptr && c->flow_control_ && c->state_ == State::kConnected &&
-      c->credits_ <= kKeptForCredits)
+  if (c != nullptr && c->state_ == State::kConnected && !c->sending.credits().has_room())
     counters_.waited_for_credits.add_alone();
   enqueue(p, op);
-  if (p.way_ != nullptr) block(*p.way_);
+  if (p.way_ != nullptr) sender_.block(*p.way_);
   demand(p);
   return 0;
 }
@@ -278,7 +251,7 @@ int Core::wait_for_way(Peer &p, TxOp &op) {
 // Sends what is queued: credits, answers, operations. False: the carrier has no room.
 bool Core::flush(Connection &c) {
   if (c.quiet_) return true;  // the peer's first packet makes it go on
-  if (owes_credits(c) && !send_credits(c)) return false;
+  if (!sender_.tell_credits(c)) return false;
   while (c.control_ != nullptr) {
     Control *control = c.control_;
     const bool sends = !control->told || may_ask(c);  // now its level is known
@@ -321,8 +294,8 @@ ssize_t Core::transmit_access(Connection &c, TxOp &op) {
   uint64_t flags = op.asked() | (op.flags & (FI_MORE | FI_REMOTE_CQ_DATA | sdk::kRmaRemoteLevels));
   if (write) flags |= FI_RMA;
   if (op.inject) flags |= FI_INJECT;
-  if (write && c.flow_control_ && op.flags & FI_REMOTE_CQ_DATA && c.credits_ <= kKeptForCredits)
-    return -FI_EAGAIN;
+  const bool takes_receive = write && op.flags & FI_REMOTE_CQ_DATA;
+  if (takes_receive && !c.sending.credits().has_room()) return -FI_EAGAIN;
   Token *token = op.inject ? nullptr : &op;
   if (token != nullptr) {
     flags |= FI_COMPLETION;
@@ -336,7 +309,7 @@ ssize_t Core::transmit_access(Connection &c, TxOp &op) {
     if (token != nullptr) --op.tokens;
     return rc;
   }
-  if (write && c.flow_control_ && op.flags & FI_REMOTE_CQ_DATA) --c.credits_;
+  if (takes_receive) sender_.spend(c);
   if (token != nullptr) depart(c, op);
   op.sent = true;
   if (token == nullptr && !op.queued) settle(op);
@@ -391,7 +364,7 @@ void Core::settle(TxOp &op) {
     op.counted = false;
     Connection &c = *op.connection;
     // A fenced operation may wait for it.
-    if (--c.flights_ == 0 && !c.peer_.queue_.empty()) block(c);
+    if (--c.flights_ == 0 && !c.peer_.queue_.empty()) sender_.block(c);
   }
   if (op.exposed != 0) conceal_all(op);
   if (op.err != 0) counters_.failed.add_alone();
@@ -425,29 +398,9 @@ void Core::on_sent(Token &token, int err) {
   }
 }
 
-bool Core::owes_credits(const Connection &c) const {
-  return c.flow_control_ && !c.agreed_ && !c.quiet_ &&
-         c.reposted_ >= std::max(1u, settings_.receive_count / 2);
-}
-
 void Core::on_reposted(Connection &c, uint32_t count) {
-  if (!c.flow_control_) return;
-  c.reposted_ += count;
-  if (c.state_ == State::kConnected && owes_credits(c) && !send_credits(c)) block(c);
-}
-
-// False: the carrier has no room.
-bool Core::send_credits(Connection &c) {
-  if (c.credits_ == 0) return true;  // sent when the peer has granted credits
-  WireHeader header = header_of(PacketType::kCredit, c.peer_slot_);
-  header.control_data = c.reposted_;
-  header.op = uint8_t(PacketOp::kAtomic);  // stock peers send this value
-  const iovec iov{&header, sizeof header};
-  const ssize_t rc = carrier_.send(*c.link_, &iov, nullptr, 1, 0, FI_INJECT, nullptr);
-  if (rc != 0) return rc != -FI_EAGAIN;  // the carrier reports a dead link by itself
-  --c.credits_;
-  c.reposted_ = 0;
-  return true;
+  sender_.repost(c, count);
+  if (c.state_ == State::kConnected && !sender_.tell_credits(c)) sender_.block(c);
 }
 
 }  // namespace weft::rxm
