@@ -18,6 +18,7 @@
 #include "plugins/rxm/protocol/operations.h"
 #include "plugins/rxm/protocol/peer.h"
 #include "plugins/rxm/wire/bare.h"
+#include "plugins/rxm/wire/connect_data.h"
 
 namespace weft::rxm {
 
@@ -42,7 +43,11 @@ class Connection {
   // Whether the peer may be told of our receives.
   bool may_tell_credits() const { return !agreed_ && !quiet_; }
 
+  // Packets may come before the news that the peer has accepted, and with them its level.
+  bool may_be_told() const { return state_ == State::kConnecting || level_ >= kLevelOfTelling; }
+
   Sending sending;
+  AnswerQueue answers;
 
   // ---- for the Core ----
   void set_state(State state) { state_ = state; }
@@ -86,11 +91,8 @@ class Connection {
   uint8_t useless_looks_ = 0;  // StrangerLimit::look
   uint32_t peer_slot_ = 0;
   Link *link_ = nullptr;
-  Connection *next_ = nullptr;                            // of its peer
-  Control *control_ = nullptr, *control_last_ = nullptr;  // queue of answers
-  uint32_t controls_ = 0;                                 // answers queued or at the carrier
-  uint32_t segments_ = 0;                                 // at the carrier
-  uint64_t owed_ = 0;                                     // bytes of atomics' results in controls_
+  Connection *next_ = nullptr;                               // of its peer
+  uint32_t segments_ = 0;                                    // at the carrier
   List<TxOp, &TxOp::previous, &TxOp::following> in_flight_;  // operations that wait for an answer
   using Messages = List<RxMessage, &RxMessage::previous, &RxMessage::following>;
   Messages messages_;    // rendezvous
@@ -112,7 +114,7 @@ class Connection {
   size_t flights_ = 0;
   bool is_idle() const {
     const bool queues = peer_.main_ == this && !peer_.queue_.empty();
-    return !queues && control_ == nullptr && flights_ == 0 && messages_.first == nullptr &&
+    return !queues && answers.empty() && flights_ == 0 && messages_.first == nullptr &&
            unfinished_.first == nullptr && matchless_.first == nullptr;
   }
   // Whether the peer may be asked to part.

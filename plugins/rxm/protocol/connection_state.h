@@ -29,6 +29,19 @@ class Sending {
   bool blocked_ = false;  // in Sender::blocked_
 };
 
+// Of Answers: what the peer is to be told.
+class AnswerQueue {
+ public:
+  bool empty() const { return first_ == nullptr; }
+  uint32_t count() const { return count_; }  // queued or at the carrier
+
+ private:
+  friend class Answers;
+  Control *first_ = nullptr, *last_ = nullptr;  // queued
+  uint32_t count_ = 0;
+  uint64_t owed_ = 0;  // bytes of atomics' results in them
+};
+
 }  // namespace weft::rxm
 
 #endif

@@ -13,7 +13,6 @@ Core::Core(Carrier &carrier, Upper &upper, const Settings &settings)
       settings_(settings),
       ops_(settings.tx_size),
       segments_(SIZE_MAX),
-      controls_(SIZE_MAX),
       messages_(SIZE_MAX) {}
 
 Core::~Core() {
@@ -36,7 +35,7 @@ bool Core::has_queued() const {
     if (p != nullptr && !p->queue_.empty()) return true;
   for (const Connection *c : peers_.connections()) {
     if (c == nullptr) continue;
-    if (c->control_ != nullptr) return true;
+    if (!c->answers.empty()) return true;
     // The application cannot wait for what it has injected.
     for (const TxOp *op = c->in_flight_.first; op != nullptr; op = op->following)
       if (op->until != Tell::kNothing && !op->report) return true;

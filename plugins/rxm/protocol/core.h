@@ -27,10 +27,10 @@
 // vector is called a stranger. Call everything with the same lock held. Settings limit the memory
 // that peers can occupy. Not for completion queues, address vectors, or moving bytes (carrier.h).
 //
-// It connects parts that own their state: for what leaves Sender; for what arrives Shares; for
-// connections Peers, StrangerLimit. One file per subject is the rest: send.cc, input.cc,
-// segments.cc, rendezvous.cc, atomics.cc; connections.cc, links.cc (which of them counts),
-// parting.cc, places.cc; core.cc (life).
+// It connects parts that own their state: for what leaves Sender, Answers; for what arrives
+// Shares; for connections Peers, StrangerLimit. One file per subject is the rest: send.cc,
+// input.cc, segments.cc, rendezvous.cc, atomics.cc; connections.cc, links.cc (which of them
+// counts), parting.cc, places.cc; core.cc (life).
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
 
@@ -46,6 +46,7 @@
 #include <optional>
 #include <vector>
 
+#include "plugins/rxm/protocol/answers.h"
 #include "plugins/rxm/protocol/carrier.h"
 #include "plugins/rxm/protocol/connection.h"
 #include "plugins/rxm/protocol/counters.h"
@@ -187,7 +188,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   void establish(Connection &c);
   void close(Connection &c, int err);
   void close_link(Connection &c, bool orderly);
-  void drop_controls(Connection &c);
   void fail_peer(Connection &c, const char *what);
   void note_unused(Peer &p);
   void reap();
@@ -255,16 +255,11 @@ class Core final : private sdk::PlaceOwners::Peers {
   void end(TxOp &op, int err);
   void settle(TxOp &op);
   static uint64_t id_of(const TxOp &op) { return OperationTable::id_of(op); }
-
-  // ---- answers.cc ----
-  static void reset(Control &control, PacketType type, uint64_t id);
-  Control *new_control(Connection &c, PacketType type, uint64_t id);
-  void free_control(Control &control);
-  void answer(Connection &c, PacketType type, uint64_t id);
-  void queue_control(Connection &c, Control &control);
-  ssize_t send_control(Connection &c, Control &control);
   void await(Connection &c, TxOp &op);
   TxOp *awaited(Connection &c, uint64_t id);
+  Control *new_control(Connection &c, PacketType type, uint64_t id);
+  void queue_control(Connection &c, Control &control);
+  void answer(Connection &c, PacketType type, uint64_t id);
 
   // ---- segments.cc ----
   ssize_t transmit_segments(Connection &c, TxOp &op);
@@ -304,12 +299,8 @@ class Core final : private sdk::PlaceOwners::Peers {
   int place_whole(const sdk::Receive &r, std::span<const uint8_t> payload, size_t n) const;
   bool save_whole(Connection &c, const sdk::Message &m, std::span<const uint8_t> payload,
                   Buffer &buffer);
-  // Packets may come before the news that the peer has accepted, and with them its level.
-  static bool may_ask(const Connection &c) {
-    return c.state_ == State::kConnecting || c.level_ >= kLevelOfTelling;
-  }
   static Tell asked_of(const Connection &c, const Packet &p) {
-    return may_ask(c) ? p.tell : Tell::kNothing;
+    return c.may_be_told() ? p.tell : Tell::kNothing;
   }
   bool take_awaited(Connection &c, const Packet &p, Tell asked, Buffer &buffer);
   void tell_saved(Connection &c, RxMessage &m);
@@ -332,7 +323,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   sdk::Address own_;
   OperationTable ops_;
   sdk::Pool<Segment> segments_;
-  sdk::Pool<Control> controls_;
   sdk::Pool<RxMessage> messages_;
   sdk::Pool<sdk::Receive> firsts_{SIZE_MAX, 1};  // RxMessage::peeks
   rxm::Peers peers_;
@@ -340,6 +330,7 @@ class Core final : private sdk::PlaceOwners::Peers {
   Shares shares_{carrier_, peers_, settings_, counters_};
   StrangerLimit stranger_limit_{peers_};
   Sender sender_{carrier_, settings_};
+  Answers answers_{sender_, settings_};
   std::vector<Peer *> unused_;  // perhaps without a connection, a message and an operation
   std::vector<Peer *> timed_;   // PeerLink::wake_at() is waited for
   // Rendezvous with reads, or writes, that the carrier had no room for.

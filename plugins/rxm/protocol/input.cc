@@ -84,7 +84,7 @@ void Core::tell_saved(Connection &c, RxMessage &m) {
 
 // `c`: the connection on which a sender waits for word of its message `id`; null: none does.
 void Core::tell(Connection *c, uint64_t id) {
-  if (c == nullptr || down_ || !may_ask(*c)) return;
+  if (c == nullptr || down_ || !c->may_be_told()) return;
   Control *const control = new_control(*c, PacketType::kReadDone, id);
   if (control == nullptr) return;
   control->told = true;

@@ -139,7 +139,7 @@ struct Control : Token {
   Connection *connection = nullptr;
   size_t length = 0;          // bytes of the header and of what follows it here
   std::vector<uint8_t> more;  // result of an atomic
-  uint64_t owed = 0;          // its bytes, counted in Connection::owed_
+  uint64_t owed = 0;          // its bytes, counted in AnswerQueue::owed_
   bool told = false;          // only to a peer that may ask: RxMessage::tell
   WireHeader header;
   union {

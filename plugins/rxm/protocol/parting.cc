@@ -21,16 +21,7 @@ void Core::close_idle(size_t most) {
 }
 
 bool Core::ask_to_part(Connection &c) {
-  Control *control = controls_.take();
-  if (control == nullptr) return false;
-  control->connection = &c;
-  ++c.controls_;
-  reset(*control, PacketType::kPart, 0);
-  control->header.control_data = uint64_t(Parting::kAsk);
-  if (send_control(c, *control) != 0) {
-    free_control(*control);
-    return false;
-  }
+  if (!answers_.ask_to_part(c)) return false;
   c.asked_ = true;
   ++leaving_;
   look(c.peer_);

@@ -252,18 +252,10 @@ int Core::wait_for_way(Peer &p, TxOp &op) {
 bool Core::flush(Connection &c) {
   if (c.quiet_) return true;  // the peer's first packet makes it go on
   if (!sender_.tell_credits(c)) return false;
-  while (c.control_ != nullptr) {
-    Control *control = c.control_;
-    const bool sends = !control->told || may_ask(c);  // now its level is known
-    const ssize_t rc = sends ? send_control(c, *control) : 0;
+  if (const ssize_t rc = answers_.flush(c); rc != 0) {
     if (rc == -FI_EAGAIN) return false;
-    if (rc != 0) {
-      on_closed(c, int(-rc));
-      return true;
-    }
-    c.control_ = control->next;
-    if (c.control_ == nullptr) c.control_last_ = nullptr;
-    if (!sends) free_control(*control);
+    on_closed(c, int(-rc));
+    return true;
   }
   OpQueue &queue = c.peer_.queue_;
   while (c.peer_.way_ == &c && !queue.empty()) {
@@ -346,6 +338,18 @@ void Core::announce(TxOp &op) const {
   op.header.message = id_of(op);
 }
 
+// The carrier has the packet. The operation waits for the answer of the peer.
+void Core::await(Connection &c, TxOp &op) {
+  depart(c, op);
+  op.sent = op.answer = true;
+  c.in_flight_.add(op);
+}
+
+TxOp *Core::awaited(Connection &c, uint64_t id) {
+  TxOp *const op = ops_.find(id);
+  return op != nullptr && op->answer && op->connection == &c ? op : nullptr;
+}
+
 // Ends the protocol's part of the operation. It completes when the carrier has returned all tokens.
 void Core::end(TxOp &op, int err) {
   if (op.answer) {
@@ -392,10 +396,28 @@ void Core::on_sent(Token &token, int err) {
       return settle(op);
     }
     case Token::Kind::kControl:
-      return free_control(static_cast<Control &>(token));
+      return answers_.free(static_cast<Control &>(token));
     case Token::Kind::kMessage:
       return on_read(static_cast<RxMessage &>(token), err);
   }
+}
+
+// ---- answers ----
+
+Control *Core::new_control(Connection &c, PacketType type, uint64_t id) {
+  Control *const control = answers_.make(c, type, id);
+  if (control == nullptr) fail_peer(c, "more requests than it takes answers for");
+  return control;
+}
+
+void Core::queue_control(Connection &c, Control &control) {
+  const int rc = answers_.queue(c, control);
+  if (rc == Answers::kTooMuch) return fail_peer(c, "more atomics than it takes results for");
+  if (rc != 0) on_closed(c, rc);
+}
+
+void Core::answer(Connection &c, PacketType type, uint64_t id) {
+  if (Control *control = new_control(c, type, id)) queue_control(c, *control);
 }
 
 void Core::on_reposted(Connection &c, uint32_t count) {
