@@ -91,22 +91,22 @@ ssize_t Core::transmit_atomic(Connection &c, TxOp &op) {
     --op.tokens;
     return rc;
   }
-  await(c, op);
+  in_flight_.await(c, op);
   return 0;
 }
 
 void Core::take_response(Connection &c, const Packet &p) {
-  TxOp *op = awaited(c, p.message);
+  TxOp *op = in_flight_.awaited(c, p.message);
   if (op == nullptr || op->form != TxOp::Form::kAtomic)
     return fail_peer(c, "an answer to an atomic that does not exist");
-  if (p.status != 0) return end(*op, p.status < 0 ? -p.status : FI_EIO);
+  if (p.status != 0) return in_flight_.end(*op, p.status < 0 ? -p.status : FI_EIO);
   const bool fetches = op->header.op != uint8_t(PacketOp::kAtomic);
   if (p.payload.size() != (fetches ? op->length : 0))
     return fail_peer(c, "an atomic's result of another length");
   const Elements results{op->results, op->result_count, element_size(op->header.atomic.datatype)};
   if (fetches && !results.scatter(settings_.hmem, p.payload.data(), p.payload.size()))
-    return end(*op, FI_EIO);
-  end(*op, 0);
+    return in_flight_.end(*op, FI_EIO);
+  in_flight_.end(*op, 0);
 }
 
 void Core::take_atomic(Connection &c, const Packet &p) {

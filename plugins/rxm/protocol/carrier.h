@@ -28,6 +28,7 @@
 #define WEFT_PLUGINS_RXM_PROTOCOL_CARRIER_H
 
 #include <rdma/fabric.h>
+#include <rdma/fi_errno.h>
 #include <sys/uio.h>
 #include <weft/sdk/address.h>
 #include <weft/sdk/carrier.h>
@@ -129,6 +130,20 @@ class Carrier {
  protected:
   ~Carrier() = default;
 };
+
+// Errors of the carrier that mean that the link is dead, not that the operation is wrong.
+inline bool is_link_error(ssize_t rc) {
+  switch (-rc) {
+    case FI_ENOTCONN:
+    case FI_ESHUTDOWN:
+    case FI_ECONNRESET:
+    case FI_ECONNABORTED:
+    case EPIPE:
+      return true;
+    default:
+      return false;
+  }
+}
 
 }  // namespace weft::rxm
 

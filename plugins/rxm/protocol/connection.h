@@ -40,6 +40,7 @@ class Connection {
   State state() const { return state_; }
   Link *link() const { return link_; }               // null: the carrier has none
   uint32_t peer_slot() const { return peer_slot_; }  // names it in packets to the peer
+  uint8_t level() const { return level_; }           // of the peer's extensions; 0: stock
   // Whether the peer may be told of our receives.
   bool may_tell_credits() const { return !agreed_ && !quiet_; }
 
@@ -48,6 +49,7 @@ class Connection {
 
   Sending sending;
   AnswerQueue answers;
+  Departed departed;
 
   // ---- for the Core ----
   void set_state(State state) { state_ = state; }
@@ -58,20 +60,6 @@ class Connection {
   friend class Peers;
   friend class Shares;
   friend class StrangerLimit;
-  template <class T, T *T::*kPrevious, T *T::*kNext>
-  struct List {
-    T *first = nullptr;
-    void add(T &t) {
-      t.*kPrevious = nullptr;
-      t.*kNext = first;
-      if (first != nullptr) first->*kPrevious = &t;
-      first = &t;
-    }
-    void remove(T &t) {
-      (t.*kPrevious != nullptr ? t.*kPrevious->*kNext : first) = t.*kNext;
-      if (t.*kNext != nullptr) t.*kNext->*kPrevious = t.*kPrevious;
-    }
-  };
 
   Peer &peer_;
   const uint32_t slot_;
@@ -91,9 +79,8 @@ class Connection {
   uint8_t useless_looks_ = 0;  // StrangerLimit::look
   uint32_t peer_slot_ = 0;
   Link *link_ = nullptr;
-  Connection *next_ = nullptr;                               // of its peer
-  uint32_t segments_ = 0;                                    // at the carrier
-  List<TxOp, &TxOp::previous, &TxOp::following> in_flight_;  // operations that wait for an answer
+  Connection *next_ = nullptr;  // of its peer
+  uint32_t segments_ = 0;       // at the carrier
   using Messages = List<RxMessage, &RxMessage::previous, &RxMessage::following>;
   Messages messages_;    // rendezvous
   Messages unfinished_;  // in segments, before the last one
@@ -110,11 +97,9 @@ class Connection {
     }
     return messages_;
   }
-  // Operations at the carrier, or waiting for an answer.
-  size_t flights_ = 0;
   bool is_idle() const {
     const bool queues = peer_.main_ == this && !peer_.queue_.empty();
-    return !queues && answers.empty() && flights_ == 0 && messages_.first == nullptr &&
+    return !queues && answers.empty() && departed.count() == 0 && messages_.first == nullptr &&
            unfinished_.first == nullptr && matchless_.first == nullptr;
   }
   // Whether the peer may be asked to part.

@@ -17,6 +17,21 @@
 
 namespace weft::rxm {
 
+template <class T, T *T::*kPrevious, T *T::*kNext>
+struct List {
+  T *first = nullptr;
+  void add(T &t) {
+    t.*kPrevious = nullptr;
+    t.*kNext = first;
+    if (first != nullptr) first->*kPrevious = &t;
+    first = &t;
+  }
+  void remove(T &t) {
+    (t.*kPrevious != nullptr ? t.*kPrevious->*kNext : first) = t.*kNext;
+    if (t.*kNext != nullptr) t.*kNext->*kPrevious = t.*kPrevious;
+  }
+};
+
 // Of the Sender: whether there is room for a packet.
 class Sending {
  public:
@@ -40,6 +55,18 @@ class AnswerQueue {
   Control *first_ = nullptr, *last_ = nullptr;  // queued
   uint32_t count_ = 0;
   uint64_t owed_ = 0;  // bytes of atomics' results in them
+};
+
+// Of InFlight: operations that have left.
+class Departed {
+ public:
+  size_t count() const { return count_; }  // at the carrier, or waiting for an answer
+  const TxOp *first_awaited() const { return awaited_.first; }
+
+ private:
+  friend class InFlight;
+  size_t count_ = 0;
+  List<TxOp, &TxOp::previous, &TxOp::following> awaited_;  // that wait for an answer
 };
 
 }  // namespace weft::rxm

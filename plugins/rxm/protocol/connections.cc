@@ -79,7 +79,7 @@ bool Core::reap(Peer &p) {
   for (Connection *c = p.connections_; c != nullptr;) {
     Connection &one = *std::exchange(c, c->next_);
     if (one.state_ != State::kEnded) continue;
-    if (one.flights_ != 0 || one.answers.count() != 0) {
+    if (one.departed.count() != 0 || one.answers.count() != 0) {
       all = false;
       continue;
     }
@@ -325,7 +325,7 @@ void Core::close(Connection &c, int err) {
   note_unused(c.peer_);
   answers_.drop(c);
   if (c.link_ != nullptr) close_link(c, orderly);
-  while (c.in_flight_.first != nullptr) end(*c.in_flight_.first, err);
+  in_flight_.end_awaited(c, err);
   lose_messages(c, err);
 }
 
@@ -334,7 +334,7 @@ void Core::close_link(Connection &c, bool orderly) {
   shares_.forget(c);
   peers_.closed(c);
   while (c.matchless_.first != nullptr) unlist(*c.matchless_.first);  // they are whole, and stay
-  bool idle = orderly && c.flights_ == 0 && c.answers.count() == 0;
+  bool idle = orderly && c.departed.count() == 0 && c.answers.count() == 0;
   for (const RxMessage *m = c.messages_.first; m != nullptr && idle; m = m->following)
     idle = m->tokens == 0;
   Link &link = *c.link_;

@@ -11,12 +11,10 @@ Core::Core(Carrier &carrier, Upper &upper, const Settings &settings)
     : carrier_(carrier),
       upper_(upper),
       settings_(settings),
-      ops_(settings.tx_size),
       segments_(SIZE_MAX),
       messages_(SIZE_MAX) {}
 
 Core::~Core() {
-  for (TxOp *op : ops_.all()) conceal_all(*op);
   for (Connection *c : peers_.connections()) {
     if (c == nullptr) continue;
     for (RxMessage *m = c->messages_.first; m != nullptr; m = m->following)
@@ -37,7 +35,7 @@ bool Core::has_queued() const {
     if (c == nullptr) continue;
     if (!c->answers.empty()) return true;
     // The application cannot wait for what it has injected.
-    for (const TxOp *op = c->in_flight_.first; op != nullptr; op = op->following)
+    for (const TxOp *op = c->departed.first_awaited(); op != nullptr; op = op->following)
       if (op->until != Tell::kNothing && !op->report) return true;
   }
   return false;
@@ -48,7 +46,7 @@ bool Core::has_unasked() const {
     for (const TxOp *op = p != nullptr ? p->queue_.first() : nullptr; op != nullptr; op = op->next)
       if (!op->report) return true;
   for (const Connection *c : peers_.connections())
-    for (const TxOp *op = c != nullptr ? c->in_flight_.first : nullptr; op != nullptr;
+    for (const TxOp *op = c != nullptr ? c->departed.first_awaited() : nullptr; op != nullptr;
          op = op->following)
       if (op->until != Tell::kNothing && !op->report) return true;
   return false;

@@ -27,10 +27,10 @@
 // vector is called a stranger. Call everything with the same lock held. Settings limit the memory
 // that peers can occupy. Not for completion queues, address vectors, or moving bytes (carrier.h).
 //
-// It connects parts that own their state: for what leaves Sender, Answers; for what arrives
-// Shares; for connections Peers, StrangerLimit. One file per subject is the rest: send.cc,
-// input.cc, segments.cc, rendezvous.cc, atomics.cc; connections.cc, links.cc (which of them
-// counts), parting.cc, places.cc; core.cc (life).
+// It connects parts that own their state: for what leaves Sender, Answers, InFlight, Offers; for
+// what arrives Shares; for connections Peers, StrangerLimit. One file per subject is the rest:
+// send.cc, input.cc, segments.cc, rendezvous.cc, atomics.cc; connections.cc, links.cc (which of
+// them counts), parting.cc, places.cc; core.cc (life).
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
 
@@ -50,7 +50,8 @@
 #include "plugins/rxm/protocol/carrier.h"
 #include "plugins/rxm/protocol/connection.h"
 #include "plugins/rxm/protocol/counters.h"
-#include "plugins/rxm/protocol/operation_table.h"
+#include "plugins/rxm/protocol/in_flight.h"
+#include "plugins/rxm/protocol/offers.h"
 #include "plugins/rxm/protocol/peers.h"
 #include "plugins/rxm/protocol/sender.h"
 #include "plugins/rxm/protocol/settings.h"
@@ -75,11 +76,11 @@ class Core final : private sdk::PlaceOwners::Peers {
   void set_own_address(const sdk::Address &address) { own_ = address; }
 
   // ---- operations ----
-  TxOp *take();  // null: tx_size operations are in flight
+  TxOp *take() { return in_flight_.take(); }  // null: tx_size operations are in flight
   // Returns an operation that was not started.
-  void give(TxOp &op) { ops_.give(op); }
+  void give(TxOp &op) { in_flight_.give(op); }
   // fi_cancel of what has begun; false: there is none.
-  bool cancel(const void *context) { return ops_.cancel(context); }
+  bool cancel(const void *context) { return in_flight_.cancel(context); }
   // Fills in what the header needs, and chooses the form by length. `until`: the operation ends when
   // the peer has told so much.
   void prepare_message(TxOp &op, bool tagged, bool has_data, Tell until);
@@ -147,7 +148,7 @@ class Core final : private sdk::PlaceOwners::Peers {
   void poll() {
     if (sender_.has_blocked()) resume();
     if (!fetching_.empty()) resume_fetches();
-    if (!writes_.empty()) resume_writes();
+    if (offers_.has_waiting()) resume_writes();
     if (shares_.holds_any()) shares_.release();
     if (!unused_.empty()) reap();
   }
@@ -163,7 +164,7 @@ class Core final : private sdk::PlaceOwners::Peers {
   bool has_queued() const;
   // The same of operations whose completion nobody waits for.
   bool has_unasked() const;
-  size_t in_flight() const { return ops_.in_use(); }
+  size_t in_flight() const { return in_flight_.size(); }
   size_t connections() const { return connected_; }
   size_t strangers() const { return peers_.strangers().connected; }
   size_t objects() const { return peers_.objects(); }  // connections, and peers without one
@@ -211,7 +212,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   void lose_main(Peer &p, int err);
   void end_all(Peer &p, int err);
   OpQueue take_failing(Peer &p);
-  void fail(OpQueue queue, int err);
   void warn_of_timeout(const Peer &p);
 
   // ---- places.cc ----
@@ -230,13 +230,11 @@ class Core final : private sdk::PlaceOwners::Peers {
   void stay(Connection &c);
 
   // ---- send.cc ----
-  // Errors of the carrier that mean that the link is dead, not that the operation is wrong.
-  static bool is_link_error(ssize_t rc);
   void enqueue(Peer &p, TxOp &op);
   int wait_for_way(Peer &p, TxOp &op);
   void resume();
   bool flush(Connection &c);  // false: must wait
-  void *const *desc_of(const TxOp &op) const { return settings_.descriptors ? op.desc : nullptr; }
+  void *const *desc_of(const TxOp &op) const { return op.descriptors(settings_.descriptors); }
   ssize_t transmit(Connection &c, TxOp &op);
   static void make_header(TxOp &op, PacketType type);
   ssize_t transmit_eager(Connection &c, TxOp &op);
@@ -247,16 +245,7 @@ class Core final : private sdk::PlaceOwners::Peers {
   ssize_t transmit_access(Connection &c, TxOp &op);
   void suit(const Connection &c, TxOp &op) const;
   void announce(TxOp &op) const;
-  void depart(Connection &c, TxOp &op) {
-    if (op.counted) return;
-    op.counted = true;
-    ++c.flights_;
-  }
-  void end(TxOp &op, int err);
-  void settle(TxOp &op);
   static uint64_t id_of(const TxOp &op) { return OperationTable::id_of(op); }
-  void await(Connection &c, TxOp &op);
-  TxOp *awaited(Connection &c, uint64_t id);
   Control *new_control(Connection &c, PacketType type, uint64_t id);
   void queue_control(Connection &c, Control &control);
   void answer(Connection &c, PacketType type, uint64_t id);
@@ -268,12 +257,9 @@ class Core final : private sdk::PlaceOwners::Peers {
 
   // ---- rendezvous.cc ----
   ssize_t transmit_rendezvous(Connection &c, TxOp &op);
-  ssize_t describe(Connection &c, TxOp &op);
-  void undescribe(TxOp &op);
-  void conceal_all(TxOp &op);
   void take_read_done(Connection &c, const Packet &p);
   void take_target(Connection &c, const Packet &p);
-  ssize_t continue_write(Connection &c, TxOp &op);
+  void write(Connection &c, TxOp &op);
   void resume_writes();
   bool take_rendezvous(Connection &c, const Packet &p, Buffer &buffer);
   void fetch(RxMessage &m);
@@ -321,7 +307,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   const Settings settings_;
   Counters counters_;
   sdk::Address own_;
-  OperationTable ops_;
   sdk::Pool<Segment> segments_;
   sdk::Pool<RxMessage> messages_;
   sdk::Pool<sdk::Receive> firsts_{SIZE_MAX, 1};  // RxMessage::peeks
@@ -331,11 +316,11 @@ class Core final : private sdk::PlaceOwners::Peers {
   StrangerLimit stranger_limit_{peers_};
   Sender sender_{carrier_, settings_};
   Answers answers_{sender_, settings_};
-  std::vector<Peer *> unused_;  // perhaps without a connection, a message and an operation
-  std::vector<Peer *> timed_;   // PeerLink::wake_at() is waited for
-  // Rendezvous with reads, or writes, that the carrier had no room for.
-  std::vector<RxMessage *> fetching_;
-  std::vector<TxOp *> writes_;
+  Offers offers_{carrier_, settings_};
+  InFlight in_flight_{settings_.tx_size, sender_, offers_, upper_, counters_};
+  std::vector<Peer *> unused_;         // perhaps without a connection, a message and an operation
+  std::vector<Peer *> timed_;          // PeerLink::wake_at() is waited for
+  std::vector<RxMessage *> fetching_;  // rendezvous with reads that the carrier had no room for
   size_t connected_ = 0;
   size_t leaving_ = 0;  // of them: asked or agreed to part
   uint64_t uses_ = 0;

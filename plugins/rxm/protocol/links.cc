@@ -30,7 +30,7 @@ void Core::follow(Peer &p, PeerLink::Next next, int err) {
       return wait(p);
     case PeerLink::Next::kFail:
       p.attempts_ = 0;
-      return fail(std::exchange(p.queue_, {}), err);
+      return in_flight_.end_all(std::exchange(p.queue_, {}), err);
     case PeerLink::Next::kResume:  // the peer may have accepted it already, and may be sending
       p.attempt_ = std::exchange(p.probe_, nullptr);
       return;
@@ -177,7 +177,7 @@ void Core::replace(Peer &p) {
     counters_.replaced.add_alone();
     close(*old, FI_ECONNRESET);
   }
-  fail(failed, FI_ECONNRESET);
+  in_flight_.end_all(failed, FI_ECONNRESET);
   name_by_address(p);
   establish(c);
 }
@@ -215,7 +215,7 @@ void Core::lose_main(Peer &p, int err) {
   look(p);
   if (p.place_ == 0 && !p.is_stranger()) owners_.ended(sdk::Av::entry_of(p.index_));
   close(c, err);
-  fail(failed, err);
+  in_flight_.end_all(failed, err);
 }
 
 // Ends everything with this peer.
@@ -225,22 +225,18 @@ void Core::end_all(Peer &p, int err) {
   look(p);
   const OpQueue failed = std::exchange(p.queue_, {});
   for (Connection *c = p.connections_; c != nullptr; c = c->next_) close(*c, err);
-  fail(failed, err);
+  in_flight_.end_all(failed, err);
 }
 
 // The operations that fail with the connection that counts: all, if they leave by it now; else one of
 // which a part was sent. What stays goes by another.
 OpQueue Core::take_failing(Peer &p) {
   for (TxOp *op = p.queue_.first(); op != nullptr; op = op->next)
-    if (op->form == TxOp::Form::kRendezvous) undescribe(*op);
+    if (op->form == TxOp::Form::kRendezvous) offers_.undescribe(*op);
   if (p.way_ != nullptr) return std::exchange(p.queue_, {});
   OpQueue begun;
   if (!p.queue_.empty() && p.queue_.first()->offset != 0) begun.push(p.queue_.pop());
   return begun;
-}
-
-void Core::fail(OpQueue queue, int err) {
-  while (!queue.empty()) end(queue.pop(), err);
 }
 
 }  // namespace weft::rxm

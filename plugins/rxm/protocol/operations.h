@@ -38,6 +38,7 @@ namespace weft::rxm {
 class Peer;
 
 inline constexpr uint32_t kNoIndex = UINT32_MAX;
+inline constexpr uint64_t kInvalidKey = UINT64_MAX;  // of memory that a peer may not access
 
 // Bytes of payload or operands that an operation stores inside itself, behind the header.
 inline constexpr size_t kInlineSize = 160;
@@ -51,8 +52,8 @@ struct TxOp : Token {
   bool fence = false;
   bool queued = false;
   bool sent = false;            // the carrier has all of it
-  bool answer = false;          // waits for the peer's answer; in Connection::in_flight_
-  bool counted = false;         // in Connection::flights_
+  bool answer = false;          // waits for the peer's answer; in Departed::awaited_
+  bool counted = false;         // in Departed::count_
   bool writing = false;         // rendezvous: the receiver has named the memory to write to
   bool inject = false;          // the caller may reuse its memory when the call returns
   bool tagged = false;          // of a message
@@ -68,7 +69,7 @@ struct TxOp : Token {
   int err = 0;
   TxOp *next = nullptr;                            // in an OpQueue
   Connection *connection = nullptr;                // that has sent it, or tries to
-  TxOp *previous = nullptr, *following = nullptr;  // in Connection::in_flight_
+  TxOp *previous = nullptr, *following = nullptr;  // in Departed::awaited_
   void *context = nullptr;
   uint64_t flags = 0;     // of the application's call; some are passed to the carrier
   uint64_t cq_flags = 0;  // of the completion
@@ -99,6 +100,8 @@ struct TxOp : Token {
     const bool waits = until != Tell::kNothing && form != Form::kRendezvous;
     return waits ? 0 : tagged ? FI_TAGGED : FI_MSG;
   }
+  // Of iov; `given`: Settings::descriptors.
+  void *const *descriptors(bool given) const { return given ? desc : nullptr; }
   // What the packets that begin the operation say of the application (Carrier::kUnasked).
   uint64_t asked() const { return report ? 0 : WEFT_CARRIER_UNASKED; }
   TxOp() {}  // NOLINT(modernize-use-equals-default): leaves the large members uninitialised

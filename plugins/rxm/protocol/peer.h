@@ -34,6 +34,7 @@ class Peer {
   const sdk::Address &address() const { return address_; }
   uint32_t index() const { return index_; }  // in the address vector; kNoIndex: not there
   bool is_stranger() const { return index_ == kNoIndex; }
+  const OpQueue &queue() const { return queue_; }  // operations that the carrier does not have
   // Of its messages in the receiver: its entry in the address vector, or kFirstUnnamed and more.
   uint32_t source() const {
     return is_stranger() ? sdk::Matcher::kFirstUnnamed + number_ : sdk::Av::entry_of(index_);
@@ -52,7 +53,7 @@ class Peer {
 
   // By which operations leave at once; null: they wait. It is main_, or null.
   Connection *way_ = nullptr;
-  OpQueue queue_;  // operations that the carrier does not have
+  OpQueue queue_;
   const sdk::Address address_;
   const uint32_t number_;
   uint32_t index_ = kNoIndex;

@@ -12,147 +12,55 @@ namespace weft::rxm {
 
 using sdk::slice;
 
-namespace {
-
-constexpr uint64_t kInvalidKey = UINT64_MAX;
-
-}  // namespace
-
 // ---- sender ----
 
 ssize_t Core::transmit_rendezvous(Connection &c, TxOp &op) {
-  if (const ssize_t rc = describe(c, op); rc != 0) return rc;
+  if (const ssize_t rc = offers_.describe(c, op); rc != 0) return rc;
   const iovec iov{&op.header, kHeaderSize + kVectorListSize};
   const uint64_t flags = op.asked() | (op.flags & FI_MORE) | FI_COMPLETION;
   ++op.tokens;
   if (const ssize_t rc = sender_.send(c, &iov, 1, flags, &op); rc != 0) {
     --op.tokens;
-    if (rc != -FI_EAGAIN) undescribe(op);
+    if (rc != -FI_EAGAIN) offers_.undescribe(op);
     return rc;
   }
   counters_.rendezvous.add_alone();
-  await(c, op);
+  in_flight_.await(c, op);
   return 0;
-}
-
-// Exposes the memory of a rendezvous to the peer and writes the vectors behind the header.
-ssize_t Core::describe(Connection &c, TxOp &op) {
-  if (op.vector_count != 0) return 0;  // described already, in an attempt that got -FI_EAGAIN
-  RmaVector vectors[kMaxVectors];
-  uint8_t count = 0;
-  for (size_t i = 0; i < std::max<size_t>(op.count, 1); ++i) {
-    iovec iov = i < op.count ? op.iov[i] : iovec{};
-    if (iov.iov_len == 0 && (op.length != 0 || i != 0)) continue;
-    const size_t length = iov.iov_len;
-    // Memory of 0 bytes cannot be registered: register a byte of the header instead.
-    if (length == 0) iov = {&op.header, 1};
-    int err = 0;
-    if (settings_.rendezvous_write) {
-      // Once the peer has been asked for room, a failure here could only end the connection.
-      if (settings_.descriptors && length != 0 && op.desc[i] == nullptr) {
-        Registration *const r = carrier_.enlist(iov, op.desc[i], err);
-        if (err != 0) {
-          conceal_all(op);
-          return -err;
-        }
-        if (r != nullptr) {
-          op.registrations[op.exposed++] = r;
-          op.enlisted |= uint8_t(1 << i);
-        }
-      }
-      vectors[count++] = {0, length, kInvalidKey};
-      continue;
-    }
-    Registration *r = carrier_.expose(*c.link_, iov, FI_REMOTE_READ, vectors[count], err);
-    if (r == nullptr) {
-      conceal_all(op);
-      return -err;
-    }
-    op.registrations[op.exposed++] = r;
-    vectors[count++].length = length;
-  }
-  encode_vectors({vectors, count}, op.wire);
-  op.vector_count = count;
-  return 0;
-}
-
-// The registrations are valid for one link. A new link needs new ones.
-void Core::undescribe(TxOp &op) {
-  conceal_all(op);
-  op.vector_count = 0;
-}
-
-void Core::conceal_all(TxOp &op) {
-  while (op.exposed != 0) carrier_.conceal(*op.registrations[--op.exposed]);
-  for (size_t i = 0; op.enlisted != 0; ++i, op.enlisted >>= 1)
-    if (op.enlisted & 1) op.desc[i] = nullptr;
 }
 
 void Core::take_read_done(Connection &c, const Packet &p) {
-  TxOp *op = awaited(c, p.message);
+  TxOp *op = in_flight_.awaited(c, p.message);
   if (op == nullptr || (op->form != TxOp::Form::kRendezvous && op->until == Tell::kNothing))
     return fail_peer(c, "word of a message that waits for none");
-  end(*op, 0);
+  in_flight_.end(*op, 0);
 }
 
 void Core::take_target(Connection &c, const Packet &p) {
-  TxOp *op = awaited(c, p.message);
-  if (op == nullptr || op->form != TxOp::Form::kRendezvous || op->writing)
+  TxOp *op = in_flight_.awaited(c, p.message);
+  if (op == nullptr || !Offers::may_write(*op))
     return fail_peer(c, "a target for a rendezvous that does not exist");
-  uint64_t room = 0;
-  for (size_t i = 0; i < p.count; ++i) room += p.vectors[i].length;
-  std::copy_n(p.vectors, p.count, op->vectors);
-  op->vector_count = p.count;
-  op->writing = true;
-  op->written = 0;
-  op->target = std::min<uint64_t>(room, op->length);
-  op->next_vector = 0;
-  if (continue_write(c, *op) == 0) return;
-  writes_.push_back(op);
+  offers_.aim(*op, {p.vectors, p.count});
+  write(c, *op);
 }
 
 // Writes the message to the memory that the receiver named, then sends kWriteDone, which the receiver
-// answers where the operation waits for that. -FI_EAGAIN: call again later.
-ssize_t Core::continue_write(Connection &c, TxOp &op) {
-  const bool waits = op.until != Tell::kNothing && c.level_ >= kLevelOfTelling;
-  while (op.written < op.target) {
-    const RmaVector &vector = op.vectors[op.next_vector];
-    const uint64_t n = std::min<uint64_t>(vector.length, op.target - op.written);
-    if (n != 0) {
-      iovec iov[sdk::kIovLimit];
-      void *desc[sdk::kIovLimit];
-      const size_t count = slice(op.iov, desc_of(op), op.count, op.written, n, iov, desc);
-      const RmaVector to{vector.address, n, vector.key};
-      const uint64_t mark = op.written + n == op.target && !waits ? op.mark() : 0;
-      ++op.tokens;
-      const ssize_t rc =
-          carrier_.write(*c.link_, iov, desc, count, &to, 1, 0, FI_COMPLETION | mark, &op);
-      if (rc != 0) --op.tokens;
-      if (rc == -FI_EAGAIN) return rc;
-      if (rc != 0) {
-        on_closed(c, int(-rc));
-        return 0;
-      }
-      op.written += n;
-    }
-    ++op.next_vector;
-  }
+// answers where the operation waits for that.
+void Core::write(Connection &c, TxOp &op) {
+  const ssize_t rc = offers_.write(c, op);
+  if (rc == -FI_EAGAIN) return;
+  if (rc != 0) return on_closed(c, int(-rc));
+  const bool waits = Offers::waits(c, op);
   const uint64_t id = id_of(op);
-  if (!waits) end(op, 0);
+  if (!waits) in_flight_.end(op, 0);
   if (Control *const control = new_control(c, PacketType::kWriteDone, id)) {
     if (waits) control->header.flags = kFlagTellDelivered;
     queue_control(c, *control);
   }
-  return 0;
 }
 
 void Core::resume_writes() {
-  // Try each entry once. A connection that ends meanwhile removes its entries.
-  for (size_t turns = writes_.size(); turns != 0 && !writes_.empty(); --turns) {
-    TxOp *op = writes_.front();
-    writes_.erase(writes_.begin());
-    if (continue_write(*op->connection, *op) != 0) writes_.push_back(op);
-  }
+  offers_.resume([this](TxOp &op) { write(*op.connection, op); });
 }
 
 // ---- receiver ----

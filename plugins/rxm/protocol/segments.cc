@@ -56,11 +56,11 @@ ssize_t Core::transmit_segments(Connection &c, TxOp &op) {
     // A message of which a segment was sent cannot be taken back: any error but -FI_EAGAIN ends the
     // connection.
     if (rc != 0) return op.offset == 0 || rc == -FI_EAGAIN ? rc : -FI_ECONNABORTED;
-    depart(c, op);
+    in_flight_.depart(c, op);
     op.offset += n;
   }
   op.sent = true;
-  if (op.until != Tell::kNothing) await(c, op);
+  if (op.until != Tell::kNothing) in_flight_.await(c, op);
   counters_.segmented.add_alone();
   return 0;
 }

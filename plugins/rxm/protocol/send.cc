@@ -12,25 +12,6 @@
 
 namespace weft::rxm {
 
-bool Core::is_link_error(ssize_t rc) {
-  switch (-rc) {
-    case FI_ENOTCONN:
-    case FI_ESHUTDOWN:
-    case FI_ECONNRESET:
-    case FI_ECONNABORTED:
-    case EPIPE:
-      return true;
-    default:
-      return false;
-  }
-}
-
-TxOp *Core::take() {
-  TxOp *const op = ops_.take();
-  if (op == nullptr) counters_.tx_full.add_alone();
-  return op;
-}
-
 // Whether the payload is in memory of a device: it is copied once for a rendezvous, and once more in
 // small pieces for segments.
 bool Core::is_devices(const TxOp &op) const {
@@ -119,11 +100,11 @@ void Core::resume() {
   }
   op.sent = true;
   if (waits) {
-    await(c, op);
+    in_flight_.await(c, op);
   } else if (token != nullptr) {
-    depart(c, op);
+    in_flight_.depart(c, op);
   } else if (!op.queued) {  // it ends when the carrier has it
-    settle(op);
+    in_flight_.settle(op);
   }
   return 0;
 }
@@ -189,7 +170,7 @@ ssize_t Core::transmit_with_header(Connection &c, TxOp &op) {
 
 [[gnu::always_inline]] inline ssize_t Core::transmit(Connection &c, TxOp &op) {
   sender_.replies(c);
-  if (op.fence && c.flights_ != 0 && op.offset == 0) return -FI_EAGAIN;
+  if (op.fence && c.departed.count() != 0 && op.offset == 0) return -FI_EAGAIN;
   if (settings_.max_connections != 0) touch(c);
   if (op.form == TxOp::Form::kEager) return transmit_eager(c, op);
   suit(c, op);
@@ -229,7 +210,7 @@ int Core::start(TxOp &op, uint32_t index, const sdk::Address *address) {
       // queued for the next link, unless part of it was sent.
       ended(*c, int(-rc));
       if (op.offset != 0) {
-        end(op, int(-rc));
+        in_flight_.end(op, int(-rc));
         return 0;
       }
     }
@@ -272,9 +253,9 @@ bool Core::flush(Connection &c) {
     if (queue.first() != &op) return true;
     queue.pop();
     if (rc != 0) {
-      end(op, int(-rc));
+      in_flight_.end(op, int(-rc));
     } else {
-      settle(op);
+      in_flight_.settle(op);
     }
   }
   return true;
@@ -302,9 +283,9 @@ ssize_t Core::transmit_access(Connection &c, TxOp &op) {
     return rc;
   }
   if (takes_receive) sender_.spend(c);
-  if (token != nullptr) depart(c, op);
+  if (token != nullptr) in_flight_.depart(c, op);
   op.sent = true;
-  if (token == nullptr && !op.queued) settle(op);
+  if (token == nullptr && !op.queued) in_flight_.settle(op);
   return 0;
 }
 
@@ -338,62 +319,15 @@ void Core::announce(TxOp &op) const {
   op.header.message = id_of(op);
 }
 
-// The carrier has the packet. The operation waits for the answer of the peer.
-void Core::await(Connection &c, TxOp &op) {
-  depart(c, op);
-  op.sent = op.answer = true;
-  c.in_flight_.add(op);
-}
-
-TxOp *Core::awaited(Connection &c, uint64_t id) {
-  TxOp *const op = ops_.find(id);
-  return op != nullptr && op->answer && op->connection == &c ? op : nullptr;
-}
-
-// Ends the protocol's part of the operation. It completes when the carrier has returned all tokens.
-void Core::end(TxOp &op, int err) {
-  if (op.answer) {
-    op.answer = false;
-    op.connection->in_flight_.remove(op);
-    if (op.writing) std::erase(writes_, &op);
-  }
-  op.sent = true;
-  if (op.err == 0) op.err = err;
-  settle(op);
-}
-
-void Core::settle(TxOp &op) {
-  if (!op.sent || op.answer || op.tokens != 0 || op.queued) return;
-  if (op.counted) {
-    op.counted = false;
-    Connection &c = *op.connection;
-    // A fenced operation may wait for it.
-    if (--c.flights_ == 0 && !c.peer_.queue_.empty()) sender_.block(c);
-  }
-  if (op.exposed != 0) conceal_all(op);
-  if (op.err != 0) counters_.failed.add_alone();
-  upper_.on_done(op, op.err);
-  give(op);
-}
-
 void Core::on_sent(Token &token, int err) {
   switch (token.kind) {
-    case Token::Kind::kOp: {
-      auto &op = static_cast<TxOp &>(token);
-      --op.tokens;
-      // The peer's word counts, which has come or is on its way, or the end of the connection.
-      if (op.until != Tell::kNothing && !op.writing) return settle(op);
-      if (err != 0 && op.answer) return end(op, err);
-      if (err != 0 && op.err == 0) op.err = err;
-      return settle(op);
-    }
+    case Token::Kind::kOp:
+      return in_flight_.on_sent(static_cast<TxOp &>(token), err);
     case Token::Kind::kSegment: {
       auto &s = static_cast<Segment &>(token);
       TxOp &op = *s.op;
       free_segment(s);
-      --op.tokens;
-      if (err != 0 && op.err == 0 && op.until == Tell::kNothing) op.err = err;
-      return settle(op);
+      return in_flight_.on_segment_sent(op, err);
     }
     case Token::Kind::kControl:
       return answers_.free(static_cast<Control &>(token));

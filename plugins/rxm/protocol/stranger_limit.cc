@@ -32,7 +32,7 @@ void StrangerLimit::look(uint64_t now) {
 // cannot be asked to part, or does not answer.
 bool StrangerLimit::is_silent(const Connection &c, uint64_t now) {
   if (!c.heard_) return now - c.started_at_ >= kSilenceNs;
-  if (!c.answers.empty() || c.flights_ != 0 || c.messages_.first != nullptr ||
+  if (!c.answers.empty() || c.departed.count() != 0 || c.messages_.first != nullptr ||
       c.matchless_.first != nullptr)
     return false;
   const int looks = c.seen_use_ == c.last_use_ ? c.useless_looks_ : 0;
