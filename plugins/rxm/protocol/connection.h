@@ -42,18 +42,32 @@ class Connection {
   uint32_t peer_slot() const { return peer_slot_; }  // names it in packets to the peer
   uint8_t level() const { return level_; }           // of the peer's extensions; 0: stock
   // Whether the peer may be told of our receives.
-  bool may_tell_credits() const { return !agreed_ && !quiet_; }
-
+  bool may_tell_credits() const { return !idleness.has_agreed() && !quiet_; }
+  // Why operations do not leave by it (Peer::way_).
+  bool waits() const { return idleness.leaves() || quiet_; }
+  // Nothing is queued or in flight, and no answer is outstanding.
+  bool is_idle() const {
+    const bool queues = peer_.main_ == this && !peer_.queue_.empty();
+    return !queues && answers.empty() && departed.count() == 0 && messages_.first == nullptr &&
+           unfinished_.first == nullptr && matchless_.first == nullptr;
+  }
+  // Whether the peer may be asked to part.
+  bool may_part() const {
+    return state_ == State::kConnected && level_ != 0 && !waits() && is_idle();
+  }
   // Packets may come before the news that the peer has accepted, and with them its level.
   bool may_be_told() const { return state_ == State::kConnecting || level_ >= kLevelOfTelling; }
 
   Sending sending;
   AnswerQueue answers;
   Departed departed;
+  Idleness idleness;
+  Silence silence;
 
   // ---- for the Core ----
   void set_state(State state) { state_ = state; }
   void set_link(Link *link) { link_ = link; }
+  void set_level(uint8_t level) { level_ = level; }
 
  private:
   friend class Core;
@@ -65,18 +79,12 @@ class Connection {
   const uint32_t slot_;
   uint32_t source_;  // of its peer
   State state_ = State::kConnecting;
-  // Why operations do not leave by it (Peer::way_). The end of an idle connection, agreed with a weft
-  // peer:
-  bool asked_ : 1 = false;   // we asked the peer to part
-  bool agreed_ : 1 = false;  // we agreed to part, and send nothing more
-  bool quiet_ : 1 = false;   // sends nothing before it has heard of the peer
-  bool waits() const { return asked_ | agreed_ | quiet_; }
-  uint8_t level_ = 0;          // of the peer's extensions; 0: stock
-  bool bare_ = false;          // the peer takes messages without a header
-  bool held_ = false;          // in Shares::held_: the carrier takes no packets from it
-  bool heard_ = false;         // a packet arrived
-  bool useful_ = false;        // a whole message, or another request, has come
-  uint8_t useless_looks_ = 0;  // StrangerLimit::look
+  bool quiet_ = false;   // sends nothing before it has heard of the peer
+  uint8_t level_ = 0;    // of the peer's extensions; 0: stock
+  bool bare_ = false;    // the peer takes messages without a header
+  bool held_ = false;    // in Shares::held_: the carrier takes no packets from it
+  bool heard_ = false;   // a packet arrived
+  bool useful_ = false;  // a whole message, or another request, has come
   uint32_t peer_slot_ = 0;
   Link *link_ = nullptr;
   Connection *next_ = nullptr;  // of its peer
@@ -97,20 +105,9 @@ class Connection {
     }
     return messages_;
   }
-  bool is_idle() const {
-    const bool queues = peer_.main_ == this && !peer_.queue_.empty();
-    return !queues && answers.empty() && departed.count() == 0 && messages_.first == nullptr &&
-           unfinished_.first == nullptr && matchless_.first == nullptr;
-  }
-  // Whether the peer may be asked to part.
-  bool may_part() const {
-    return state_ == State::kConnected && level_ != 0 && !waits() && is_idle();
-  }
   uint64_t started_at_ = 0;
   BareTags tags_sent_, tags_heard_;
-  uint64_t last_use_ = 0;
-  uint64_t seen_use_ = UINT64_MAX;  // last_use_ at the last look at strangers
-  // When the peer first asked for another connection, and last_use_ at that time.
+  // When the peer first asked for another connection, and its last use at that time.
   uint64_t doubted_at_ = 0, doubted_use_ = 0;
 };
 

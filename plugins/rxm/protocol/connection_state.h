@@ -69,6 +69,28 @@ class Departed {
   List<TxOp, &TxOp::previous, &TxOp::following> awaited_;  // that wait for an answer
 };
 
+// Of IdleLimit: when it was used, and whether it is about to end by agreement with a weft peer.
+class Idleness {
+ public:
+  uint64_t last_use() const { return last_use_; }  // grows with each use of any connection
+  bool has_asked() const { return asked_; }        // we asked the peer to part
+  bool has_agreed() const { return agreed_; }      // we agreed to part, and send nothing more
+  bool leaves() const { return asked_ || agreed_; }
+
+ private:
+  friend class IdleLimit;
+  uint64_t last_use_ = 0;
+  bool asked_ = false, agreed_ = false;
+};
+
+// Of StrangerLimit: what its last looks have found.
+class Silence {
+ private:
+  friend class StrangerLimit;
+  uint64_t seen_use_ = UINT64_MAX;  // Idleness::last_use() at the last look
+  uint8_t looks_ = 0;               // in a row that have found nothing new
+};
+
 }  // namespace weft::rxm
 
 #endif

@@ -194,7 +194,7 @@ void Core::on_request(Request &request, const sdk::Address &from, const sdk::Add
   if (claim == sdk::PlaceOwner::Claim::kAsk || claim == sdk::PlaceOwner::Claim::kWait)
     return refuse(request, RejectReason::kAlready, &*theirs);  // the peer retries
   Peer &p = peers_.get(*named);
-  if (p.main_ != nullptr && p.main_->agreed_ && p.probe_ == nullptr) {
+  if (p.main_ != nullptr && p.main_->idleness.has_agreed() && p.probe_ == nullptr) {
     lose_main(p, FI_ECONNABORTED);  // the old connection brings nothing more
     p.link_.on_lost(carrier_.now_ns(), /*wanted=*/false, 0);
   }
@@ -287,7 +287,7 @@ void Core::accept(Peer &p, Request &request, const ConnectData &data, bool secon
 // ---- life ----
 
 void Core::take_level(Connection &c, uint8_t level) {
-  c.level_ = std::min(level, own_level(settings_));
+  c.set_level(std::min(level, own_level(settings_)));
   c.bare_ = c.level_ >= kLevelOfBare;
 }
 
@@ -295,10 +295,9 @@ void Core::establish(Connection &c) {
   if (c.state_ == State::kEnded) return;  // by what its peer's new name has brought
   c.set_state(State::kConnected);
   c.peer_.attempts_ = 0;
-  ++connected_;
+  idle_limit_.connect(c);
   counters_.made.add_alone();
-  if (c.agreed_) ++leaving_;
-  touch(c);
+  idle_limit_.touch(c);
   if (settings_.max_connections != 0) close_idle(settings_.max_connections);
   if (settings_.receive_count > 1) sender_.repost(c, settings_.receive_count - 1);
   look(c.peer_);
@@ -313,11 +312,10 @@ void Core::on_closed(Connection &c, int err) {
 // come back.
 void Core::close(Connection &c, int err) {
   if (c.state_ == State::kEnded) return;
-  const bool leaves = c.asked_ || c.agreed_;
+  const bool leaves = c.idleness.leaves();
   const bool orderly = leaves || c.state_ != State::kConnected;
   if (c.state_ == State::kConnected) {
-    --connected_;
-    if (leaves) --leaving_;
+    idle_limit_.disconnect(c);
     if (!down_) (leaves ? counters_.parted : counters_.lost).add_alone();
   }
   take_level(c, 0);

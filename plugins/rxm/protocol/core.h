@@ -28,9 +28,9 @@
 // that peers can occupy. Not for completion queues, address vectors, or moving bytes (carrier.h).
 //
 // It connects parts that own their state: for what leaves Sender, Answers, InFlight, Offers; for
-// what arrives Shares; for connections Peers, StrangerLimit. One file per subject is the rest:
-// send.cc, input.cc, segments.cc, rendezvous.cc, atomics.cc; connections.cc, links.cc (which of
-// them counts), parting.cc, places.cc; core.cc (life).
+// what arrives Shares; for connections Peers, IdleLimit, StrangerLimit. One file per subject is
+// the rest: send.cc, input.cc, segments.cc, rendezvous.cc, atomics.cc; connections.cc, links.cc
+// (which of them counts), parting.cc, places.cc; core.cc (life).
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
 
@@ -50,6 +50,7 @@
 #include "plugins/rxm/protocol/carrier.h"
 #include "plugins/rxm/protocol/connection.h"
 #include "plugins/rxm/protocol/counters.h"
+#include "plugins/rxm/protocol/idle_limit.h"
 #include "plugins/rxm/protocol/in_flight.h"
 #include "plugins/rxm/protocol/offers.h"
 #include "plugins/rxm/protocol/peers.h"
@@ -165,7 +166,7 @@ class Core final : private sdk::PlaceOwners::Peers {
   // The same of operations whose completion nobody waits for.
   bool has_unasked() const;
   size_t in_flight() const { return in_flight_.size(); }
-  size_t connections() const { return connected_; }
+  size_t connections() const { return idle_limit_.connected(); }
   size_t strangers() const { return peers_.strangers().connected; }
   size_t objects() const { return peers_.objects(); }  // connections, and peers without one
   uint64_t unexpected_bytes() const { return shares_.charged(); }
@@ -178,7 +179,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   // ---- connections.cc ----
   void rename(Peer &p, uint32_t index);
   void take_level(Connection &c, uint8_t level);
-  void touch(Connection &c) { c.last_use_ = ++uses_; }
   void refuse(Request &request, RejectReason reason, const ConnectData *theirs = nullptr);
   bool admit(Peer &p, const ConnectData &data, bool believed);
   bool make_room();
@@ -227,7 +227,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   void close_idle(size_t most);
   bool ask_to_part(Connection &c);
   void take_part(Connection &c, const Packet &p);
-  void stay(Connection &c);
 
   // ---- send.cc ----
   void enqueue(Peer &p, TxOp &op);
@@ -313,6 +312,7 @@ class Core final : private sdk::PlaceOwners::Peers {
   rxm::Peers peers_;
   sdk::PlaceOwners owners_{*this};
   Shares shares_{carrier_, peers_, settings_, counters_};
+  IdleLimit idle_limit_{peers_};
   StrangerLimit stranger_limit_{peers_};
   Sender sender_{carrier_, settings_};
   Answers answers_{sender_, settings_};
@@ -321,9 +321,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   std::vector<Peer *> unused_;         // perhaps without a connection, a message and an operation
   std::vector<Peer *> timed_;          // PeerLink::wake_at() is waited for
   std::vector<RxMessage *> fetching_;  // rendezvous with reads that the carrier had no room for
-  size_t connected_ = 0;
-  size_t leaving_ = 0;  // of them: asked or agreed to part
-  uint64_t uses_ = 0;
   uint64_t deadline_ = 0;
   bool has_contexts_ = false;  // some peers are contexts of scalable endpoints
   bool only_tells_ = false;

@@ -153,14 +153,14 @@ bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buff
 
 void Core::note_use(Connection &c, const Packet &p) {
   if (p.type == PacketType::kPart || p.type == PacketType::kCredit) return;
-  touch(c);
+  idle_limit_.touch(c);
   c.useful_ |= p.type != PacketType::kSegment || p.segment == SegmentKind::kLast;
 }
 
 // A message without a header.
 void Core::note_message(Connection &c) {
   if (!c.heard_) hear(c);
-  touch(c);
+  idle_limit_.touch(c);
   c.useful_ = true;
 }
 

@@ -141,8 +141,8 @@ void Core::hear(Connection &c) {
 bool Core::seems_dead(Connection &c) {
   if (c.state_ != State::kConnected || !carrier_.reads(*c.link_)) return false;
   const uint64_t now = carrier_.now_ns();
-  if (c.doubted_use_ == c.last_use_) return now - c.doubted_at_ >= kDeadNs;
-  c.doubted_use_ = c.last_use_;
+  if (c.doubted_use_ == c.idleness.last_use()) return now - c.doubted_at_ >= kDeadNs;
+  c.doubted_use_ = c.idleness.last_use();
   c.doubted_at_ = now;
   return false;
 }

@@ -171,7 +171,7 @@ ssize_t Core::transmit_with_header(Connection &c, TxOp &op) {
 [[gnu::always_inline]] inline ssize_t Core::transmit(Connection &c, TxOp &op) {
   sender_.replies(c);
   if (op.fence && c.departed.count() != 0 && op.offset == 0) return -FI_EAGAIN;
-  if (settings_.max_connections != 0) touch(c);
+  if (settings_.max_connections != 0) idle_limit_.touch(c);
   if (op.form == TxOp::Form::kEager) return transmit_eager(c, op);
   suit(c, op);
   op.header.connection = c.peer_slot_;

@@ -22,8 +22,10 @@ void StrangerLimit::look(uint64_t now) {
   looked_at_ = now;
   for (Connection *c : peers_.connections()) {
     if (c == nullptr) continue;
-    const bool useless = std::exchange(c->seen_use_, c->last_use_) == c->last_use_;
-    c->useless_looks_ = useless ? uint8_t(std::min(c->useless_looks_ + 1, kPatientLooks)) : 0;
+    const uint64_t use = c->idleness.last_use();
+    Silence &silence = c->silence;
+    const bool useless = std::exchange(silence.seen_use_, use) == use;
+    silence.looks_ = useless ? uint8_t(std::min(silence.looks_ + 1, kPatientLooks)) : 0;
   }
 }
 
@@ -35,9 +37,10 @@ bool StrangerLimit::is_silent(const Connection &c, uint64_t now) {
   if (!c.answers.empty() || c.departed.count() != 0 || c.messages_.first != nullptr ||
       c.matchless_.first != nullptr)
     return false;
-  const int looks = c.seen_use_ == c.last_use_ ? c.useless_looks_ : 0;
+  const int looks = c.silence.seen_use_ == c.idleness.last_use() ? c.silence.looks_ : 0;
   if (!c.useful_) return looks >= 1;
-  const bool cannot_be_asked = c.level_ == 0 || c.asked_ || c.unfinished_.first != nullptr;
+  const bool cannot_be_asked =
+      c.level_ == 0 || c.idleness.has_asked() || c.unfinished_.first != nullptr;
   return cannot_be_asked && looks >= kPatientLooks;
 }
 
@@ -56,8 +59,9 @@ StrangerLimit::Leaver StrangerLimit::first_to_leave(uint64_t now) {
     Connection *c = p->main_ != nullptr ? p->main_ : p->connections_;
     while (c->link_ == nullptr) c = c->next_;
     if (is_silent(*c, now)) {
-      if (of_silent.goes_before(p->address_, c->last_use_)) leaver.silent = p;
-    } else if (c->may_part() && c->heard_ && of_idle.goes_before(p->address_, c->last_use_)) {
+      if (of_silent.goes_before(p->address_, c->idleness.last_use())) leaver.silent = p;
+    } else if (c->may_part() && c->heard_ &&
+               of_idle.goes_before(p->address_, c->idleness.last_use())) {
       leaver.idle = c;
     }
   }
