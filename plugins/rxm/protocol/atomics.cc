@@ -46,7 +46,7 @@ bool Core::prepare_atomic(TxOp &op, const sdk::AtomicRequest &request, size_t el
   op.header.op = uint8_t(request.kind == sdk::AtomicKind::kWrite   ? PacketOp::kAtomic
                          : request.kind == sdk::AtomicKind::kFetch ? PacketOp::kFetch
                                                                    : PacketOp::kCompare);
-  op.header.message = id_of(op);
+  op.header.message = OperationTable::id_of(op);
   op.header.atomic.datatype = uint8_t(request.datatype);
   op.header.atomic.operation = uint8_t(request.op);
   op.header.atomic.vectors = uint8_t(request.rma_count);
@@ -75,24 +75,6 @@ bool Core::prepare_atomic(TxOp &op, const sdk::AtomicRequest &request, size_t el
   op.result_count = uint8_t(request.result_count);
   std::copy_n(request.results, request.result_count, op.results);
   return true;
-}
-
-ssize_t Core::transmit_atomic(Connection &c, TxOp &op) {
-  if (c.level_ == 0 &&
-      (op.flags & FI_COMMIT_COMPLETE ||
-       !sdk::stock_executes(op.header.atomic.operation, op.header.atomic.datatype)))
-    return -FI_EOPNOTSUPP;
-  const size_t operands = size_t(op.header.size) - kAtomicVectorsSize;
-  iovec iov[2] = {{&op.header, kHeaderSize + kAtomicVectorsSize}, {op.bounce.get(), operands}};
-  if (op.bounce == nullptr) iov[0].iov_len += operands;
-  const uint64_t flags = op.asked() | (op.flags & FI_MORE) | FI_COMPLETION;
-  ++op.tokens;
-  if (const ssize_t rc = sender_.send(c, iov, op.bounce == nullptr ? 1 : 2, flags, &op); rc != 0) {
-    --op.tokens;
-    return rc;
-  }
-  in_flight_.await(c, op);
-  return 0;
 }
 
 void Core::take_response(Connection &c, const Packet &p) {

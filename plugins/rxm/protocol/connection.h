@@ -41,6 +41,8 @@ class Connection {
   Link *link() const { return link_; }               // null: the carrier has none
   uint32_t peer_slot() const { return peer_slot_; }  // names it in packets to the peer
   uint8_t level() const { return level_; }           // of the peer's extensions; 0: stock
+  bool takes_bare() const { return bare_; }          // messages without a header
+  bool is_quiet() const { return quiet_; }  // sends nothing before it has heard of the peer
   // Whether the peer may be told of our receives.
   bool may_tell_credits() const { return !idleness.has_agreed() && !quiet_; }
   // Why operations do not leave by it (Peer::way_).
@@ -60,6 +62,7 @@ class Connection {
 
   Sending sending;
   AnswerQueue answers;
+  Composed composed;
   Departed departed;
   Idleness idleness;
   Silence silence;
@@ -67,7 +70,10 @@ class Connection {
   // ---- for the Core ----
   void set_state(State state) { state_ = state; }
   void set_link(Link *link) { link_ = link; }
-  void set_level(uint8_t level) { level_ = level; }
+  void set_level(uint8_t level) {
+    level_ = level;
+    bare_ = level >= kLevelOfBare;
+  }
 
  private:
   friend class Core;
@@ -79,16 +85,15 @@ class Connection {
   const uint32_t slot_;
   uint32_t source_;  // of its peer
   State state_ = State::kConnecting;
-  bool quiet_ = false;   // sends nothing before it has heard of the peer
-  uint8_t level_ = 0;    // of the peer's extensions; 0: stock
-  bool bare_ = false;    // the peer takes messages without a header
+  bool quiet_ = false;
+  uint8_t level_ = 0;
+  bool bare_ = false;
   bool held_ = false;    // in Shares::held_: the carrier takes no packets from it
   bool heard_ = false;   // a packet arrived
   bool useful_ = false;  // a whole message, or another request, has come
   uint32_t peer_slot_ = 0;
   Link *link_ = nullptr;
   Connection *next_ = nullptr;  // of its peer
-  uint32_t segments_ = 0;       // at the carrier
   using Messages = List<RxMessage, &RxMessage::previous, &RxMessage::following>;
   Messages messages_;    // rendezvous
   Messages unfinished_;  // in segments, before the last one
@@ -106,7 +111,7 @@ class Connection {
     return messages_;
   }
   uint64_t started_at_ = 0;
-  BareTags tags_sent_, tags_heard_;
+  BareTags tags_heard_;
   // When the peer first asked for another connection, and its last use at that time.
   uint64_t doubted_at_ = 0, doubted_use_ = 0;
 };

@@ -14,6 +14,7 @@
 
 #include "plugins/rxm/protocol/credits.h"
 #include "plugins/rxm/protocol/operations.h"
+#include "plugins/rxm/wire/bare.h"
 
 namespace weft::rxm {
 
@@ -67,6 +68,14 @@ class Departed {
   friend class InFlight;
   size_t count_ = 0;
   List<TxOp, &TxOp::previous, &TxOp::following> awaited_;  // that wait for an answer
+};
+
+// Of the Outbox: what decides how messages are sent.
+class Composed {
+ private:
+  friend class Outbox;
+  BareTags tags_;          // of messages that the peer has got
+  uint32_t segments_ = 0;  // at the carrier
 };
 
 // Of IdleLimit: when it was used, and whether it is about to end by agreement with a weft peer.

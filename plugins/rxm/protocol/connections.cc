@@ -288,7 +288,6 @@ void Core::accept(Peer &p, Request &request, const ConnectData &data, bool secon
 
 void Core::take_level(Connection &c, uint8_t level) {
   c.set_level(std::min(level, own_level(settings_)));
-  c.bare_ = c.level_ >= kLevelOfBare;
 }
 
 void Core::establish(Connection &c) {

@@ -8,11 +8,7 @@
 
 namespace weft::rxm {
 Core::Core(Carrier &carrier, Upper &upper, const Settings &settings)
-    : carrier_(carrier),
-      upper_(upper),
-      settings_(settings),
-      segments_(SIZE_MAX),
-      messages_(SIZE_MAX) {}
+    : carrier_(carrier), upper_(upper), settings_(settings), messages_(SIZE_MAX) {}
 
 Core::~Core() {
   for (Connection *c : peers_.connections()) {

@@ -27,10 +27,10 @@
 // vector is called a stranger. Call everything with the same lock held. Settings limit the memory
 // that peers can occupy. Not for completion queues, address vectors, or moving bytes (carrier.h).
 //
-// It connects parts that own their state: for what leaves Sender, Answers, InFlight, Offers; for
-// what arrives Shares; for connections Peers, IdleLimit, StrangerLimit. One file per subject is
-// the rest: send.cc, input.cc, segments.cc, rendezvous.cc, atomics.cc; connections.cc, links.cc
-// (which of them counts), parting.cc, places.cc; core.cc (life).
+// It connects parts that own their state: for what leaves Sender, Answers, InFlight, Offers,
+// Forms, Outbox; for what arrives Shares; for connections Peers, IdleLimit, StrangerLimit. One
+// file per subject is the rest: send.cc, input.cc, segments.cc, rendezvous.cc, atomics.cc;
+// connections.cc, links.cc (which of them counts), parting.cc, places.cc; core.cc (life).
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
 
@@ -50,9 +50,10 @@
 #include "plugins/rxm/protocol/carrier.h"
 #include "plugins/rxm/protocol/connection.h"
 #include "plugins/rxm/protocol/counters.h"
+#include "plugins/rxm/protocol/forms.h"
 #include "plugins/rxm/protocol/idle_limit.h"
 #include "plugins/rxm/protocol/in_flight.h"
-#include "plugins/rxm/protocol/offers.h"
+#include "plugins/rxm/protocol/outbox.h"
 #include "plugins/rxm/protocol/peers.h"
 #include "plugins/rxm/protocol/sender.h"
 #include "plugins/rxm/protocol/settings.h"
@@ -84,17 +85,28 @@ class Core final : private sdk::PlaceOwners::Peers {
   bool cancel(const void *context) { return in_flight_.cancel(context); }
   // Fills in what the header needs, and chooses the form by length. `until`: the operation ends when
   // the peer has told so much.
-  void prepare_message(TxOp &op, bool tagged, bool has_data, Tell until);
+  void prepare_message(TxOp &op, bool tagged, bool has_data, Tell until) {
+    forms_.choose(op, tagged, has_data, until);
+  }
   // False: a device has failed, from which operands come.
   bool prepare_atomic(TxOp &op, const sdk::AtomicRequest &request, size_t element);
   // Copies the data into the operation, so that the caller may reuse its memory. The carrier then
   // reports the end of the operation (op.inject is cleared).
   // False: a device has failed.
-  bool own_data(TxOp &op);
-  bool is_devices(const TxOp &op) const;
+  bool own_data(TxOp &op) { return forms_.own_data(op); }
   // Starts the operation toward the peer `index` of the address vector. `address`: its address,
   // null if knows(index). On -FI_E... nothing was sent, and the operation is still the caller's.
-  int start(TxOp &op, uint32_t index, const sdk::Address *address);
+  int start(TxOp &op, uint32_t index, const sdk::Address *address) {
+    const bool outlives = op.form == TxOp::Form::kRendezvous || op.until != Tell::kNothing;
+    if (op.inject && outlives && !own_data(op)) return -FI_EFAULT;
+    Peer *p = peers_.at(index);
+    if (p == nullptr) [[unlikely]] {
+      p = meet(index, address);
+      if (p == nullptr) return -FI_EINVAL;
+    }
+    const ssize_t rc = outbox_.send(*p, op);
+    return rc == 0 ? 0 : start_later(*p, op, rc);
+  }
   bool knows(uint32_t index) const { return peers_.at(index) != nullptr; }
   // The address vector lost this entry, or got it.
   void forget(uint32_t index);
@@ -211,7 +223,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   void ended(Connection &c, int err, PeerLink::Refusal refusal = PeerLink::Refusal::kUnreachable);
   void lose_main(Peer &p, int err);
   void end_all(Peer &p, int err);
-  OpQueue take_failing(Peer &p);
   void warn_of_timeout(const Peer &p);
 
   // ---- places.cc ----
@@ -229,33 +240,18 @@ class Core final : private sdk::PlaceOwners::Peers {
   void take_part(Connection &c, const Packet &p);
 
   // ---- send.cc ----
-  void enqueue(Peer &p, TxOp &op);
-  int wait_for_way(Peer &p, TxOp &op);
+  int start_later(Peer &p, TxOp &op, ssize_t rc);
+  Peer *meet(uint32_t index, const sdk::Address *address);
   void resume();
   bool flush(Connection &c);  // false: must wait
-  void *const *desc_of(const TxOp &op) const { return op.descriptors(settings_.descriptors); }
-  ssize_t transmit(Connection &c, TxOp &op);
-  static void make_header(TxOp &op, PacketType type);
-  ssize_t transmit_eager(Connection &c, TxOp &op);
-  ssize_t transmit_with_header(Connection &c, TxOp &op);
-  std::optional<uint32_t> bare_data(const Connection &c, const TxOp &op) const;
-  ssize_t transmit_whole(Connection &c, TxOp &op, std::span<const iovec> iov, void *const *desc,
-                         size_t length, std::optional<uint32_t> data);
-  ssize_t transmit_access(Connection &c, TxOp &op);
-  void suit(const Connection &c, TxOp &op) const;
-  void announce(TxOp &op) const;
-  static uint64_t id_of(const TxOp &op) { return OperationTable::id_of(op); }
   Control *new_control(Connection &c, PacketType type, uint64_t id);
   void queue_control(Connection &c, Control &control);
   void answer(Connection &c, PacketType type, uint64_t id);
 
   // ---- segments.cc ----
-  ssize_t transmit_segments(Connection &c, TxOp &op);
-  void free_segment(Segment &s);
   bool take_segment(Connection &c, const Packet &p, Buffer &buffer);
 
   // ---- rendezvous.cc ----
-  ssize_t transmit_rendezvous(Connection &c, TxOp &op);
   void take_read_done(Connection &c, const Packet &p);
   void take_target(Connection &c, const Packet &p);
   void write(Connection &c, TxOp &op);
@@ -271,7 +267,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   void lose_peer(RxMessage &m, int err);
 
   // ---- atomics.cc ----
-  ssize_t transmit_atomic(Connection &c, TxOp &op);
   void take_response(Connection &c, const Packet &p);
   void take_atomic(Connection &c, const Packet &p);
 
@@ -306,7 +301,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   const Settings settings_;
   Counters counters_;
   sdk::Address own_;
-  sdk::Pool<Segment> segments_;
   sdk::Pool<RxMessage> messages_;
   sdk::Pool<sdk::Receive> firsts_{SIZE_MAX, 1};  // RxMessage::peeks
   rxm::Peers peers_;
@@ -318,6 +312,9 @@ class Core final : private sdk::PlaceOwners::Peers {
   Answers answers_{sender_, settings_};
   Offers offers_{carrier_, settings_};
   InFlight in_flight_{settings_.tx_size, sender_, offers_, upper_, counters_};
+  Forms forms_{settings_};
+  Outbox outbox_{{carrier_, upper_, settings_, counters_, forms_, idle_limit_, sender_, answers_,
+                  offers_, in_flight_}};
   std::vector<Peer *> unused_;         // perhaps without a connection, a message and an operation
   std::vector<Peer *> timed_;          // PeerLink::wake_at() is waited for
   std::vector<RxMessage *> fetching_;  // rendezvous with reads that the carrier had no room for

@@ -30,7 +30,7 @@ void Core::follow(Peer &p, PeerLink::Next next, int err) {
       return wait(p);
     case PeerLink::Next::kFail:
       p.attempts_ = 0;
-      return in_flight_.end_all(std::exchange(p.queue_, {}), err);
+      return in_flight_.end_all(outbox_.take_all(p), err);
     case PeerLink::Next::kResume:  // the peer may have accepted it already, and may be sending
       p.attempt_ = std::exchange(p.probe_, nullptr);
       return;
@@ -170,7 +170,7 @@ void Core::name_by_address(Peer &p) {
 // The probe is the link from now on. The old one brings nothing more, or is over.
 void Core::replace(Peer &p) {
   Connection &c = *p.probe_;
-  const OpQueue failed = take_failing(p);
+  const OpQueue failed = outbox_.take_failing(p);
   Connection *const old = std::exchange(p.main_, std::exchange(p.probe_, nullptr));
   look(p);
   if (old != nullptr) {
@@ -210,7 +210,7 @@ void Core::ended(Connection &c, int err, PeerLink::Refusal refusal) {
 // The connection that counts is over. What waits fails with it, unless it could not be sent there: then
 // it goes by the next one.
 void Core::lose_main(Peer &p, int err) {
-  const OpQueue failed = take_failing(p);
+  const OpQueue failed = outbox_.take_failing(p);
   Connection &c = *std::exchange(p.main_, nullptr);
   look(p);
   if (p.place_ == 0 && !p.is_stranger()) owners_.ended(sdk::Av::entry_of(p.index_));
@@ -223,20 +223,9 @@ void Core::end_all(Peer &p, int err) {
   p.link_ = PeerLink(Peer::kRules);
   p.main_ = p.attempt_ = p.probe_ = nullptr;
   look(p);
-  const OpQueue failed = std::exchange(p.queue_, {});
+  const OpQueue failed = outbox_.take_all(p);
   for (Connection *c = p.connections_; c != nullptr; c = c->next_) close(*c, err);
   in_flight_.end_all(failed, err);
-}
-
-// The operations that fail with the connection that counts: all, if they leave by it now; else one of
-// which a part was sent. What stays goes by another.
-OpQueue Core::take_failing(Peer &p) {
-  for (TxOp *op = p.queue_.first(); op != nullptr; op = op->next)
-    if (op->form == TxOp::Form::kRendezvous) offers_.undescribe(*op);
-  if (p.way_ != nullptr) return std::exchange(p.queue_, {});
-  OpQueue begun;
-  if (!p.queue_.empty() && p.queue_.first()->offset != 0) begun.push(p.queue_.pop());
-  return begun;
 }
 
 }  // namespace weft::rxm

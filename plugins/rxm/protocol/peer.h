@@ -34,7 +34,8 @@ class Peer {
   const sdk::Address &address() const { return address_; }
   uint32_t index() const { return index_; }  // in the address vector; kNoIndex: not there
   bool is_stranger() const { return index_ == kNoIndex; }
-  const OpQueue &queue() const { return queue_; }  // operations that the carrier does not have
+  const OpQueue &queue() const { return queue_; }   // operations that the carrier does not have
+  const Connection *main() const { return main_; }  // the connection that counts; null: none
   // Of its messages in the receiver: its entry in the address vector, or kFirstUnnamed and more.
   uint32_t source() const {
     return is_stranger() ? sdk::Matcher::kFirstUnnamed + number_ : sdk::Av::entry_of(index_);
@@ -46,6 +47,8 @@ class Peer {
   friend class Shares;
   friend class StrangerLimit;
   friend class Connection;
+  friend class Outbox;
+  friend struct PartsWorld;  // of tests
   // In doubt the end of a dead link arrives within doubt_ns. What a peer had sent on a connection
   // before it closed that is read within again_ns: a replaced one brings nothing more.
   static constexpr sdk::PeerLink::Rules kRules{
@@ -53,7 +56,7 @@ class Peer {
 
   // By which operations leave at once; null: they wait. It is main_, or null.
   Connection *way_ = nullptr;
-  OpQueue queue_;
+  OpQueue queue_;  // of the Outbox
   const sdk::Address address_;
   const uint32_t number_;
   uint32_t index_ = kNoIndex;

@@ -14,21 +14,6 @@ using sdk::slice;
 
 // ---- sender ----
 
-ssize_t Core::transmit_rendezvous(Connection &c, TxOp &op) {
-  if (const ssize_t rc = offers_.describe(c, op); rc != 0) return rc;
-  const iovec iov{&op.header, kHeaderSize + kVectorListSize};
-  const uint64_t flags = op.asked() | (op.flags & FI_MORE) | FI_COMPLETION;
-  ++op.tokens;
-  if (const ssize_t rc = sender_.send(c, &iov, 1, flags, &op); rc != 0) {
-    --op.tokens;
-    if (rc != -FI_EAGAIN) offers_.undescribe(op);
-    return rc;
-  }
-  counters_.rendezvous.add_alone();
-  in_flight_.await(c, op);
-  return 0;
-}
-
 void Core::take_read_done(Connection &c, const Packet &p) {
   TxOp *op = in_flight_.awaited(c, p.message);
   if (op == nullptr || (op->form != TxOp::Form::kRendezvous && op->until == Tell::kNothing))
@@ -51,7 +36,7 @@ void Core::write(Connection &c, TxOp &op) {
   if (rc == -FI_EAGAIN) return;
   if (rc != 0) return on_closed(c, int(-rc));
   const bool waits = Offers::waits(c, op);
-  const uint64_t id = id_of(op);
+  const uint64_t id = OperationTable::id_of(op);
   if (!waits) in_flight_.end(op, 0);
   if (Control *const control = new_control(c, PacketType::kWriteDone, id)) {
     if (waits) control->header.flags = kFlagTellDelivered;

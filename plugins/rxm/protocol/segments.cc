@@ -1,75 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Segmented messages: messages of several packets, in both directions.
-#include <rdma/fi_errno.h>
-#include <weft/sdk/iov.h>
-
-#include <algorithm>
-
+// Segmented messages that arrive.
 #include "plugins/rxm/protocol/core.h"
 
 namespace weft::rxm {
-
-using sdk::slice;
 
 namespace {
 
 constexpr size_t kMaxUnfinished = 64;  // segmented messages arriving at once on one connection
 
 }  // namespace
-
-ssize_t Core::transmit_segments(Connection &c, TxOp &op) {
-  const uint64_t level = op.until == Tell::kNothing ? op.flags & FI_TRANSMIT_COMPLETE : 0;
-  while (op.offset < op.length) {
-    Segment *s = c.segments_ < settings_.max_segments ? segments_.take() : nullptr;
-    ssize_t rc = -FI_EAGAIN;
-    const auto n = size_t(std::min<uint64_t>(op.length - op.offset, settings_.eager_limit));
-    const bool last = op.offset + n == op.length;
-    if (s != nullptr) {
-      s->kind = Token::Kind::kSegment;
-      s->op = &op;
-      ++c.segments_;
-      s->header = op.header;
-      s->header.segment_size = uint16_t(n);
-      s->header.segment_number = uint32_t(op.offset / settings_.eager_limit);
-      s->header.control_data = uint64_t(op.offset == 0 ? SegmentKind::kFirst
-                                        : last         ? SegmentKind::kLast
-                                                       : SegmentKind::kMiddle);
-      iovec iov[1 + sdk::kIovLimit] = {{&s->header, kHeaderSize}};
-      void *desc[1 + sdk::kIovLimit] = {};
-      size_t count = 1 + slice(op.iov, desc_of(op), op.count, op.offset, n, iov + 1, desc + 1);
-      if (count > settings_.iov_limit) {
-        s->copy = std::make_unique_for_overwrite<uint8_t[]>(n);
-        if (!sdk::hmem_gather(settings_.hmem, s->copy.get(), op.iov, op.count, op.offset, n))
-          return -FI_EIO;
-        iov[1] = {s->copy.get(), n};
-        desc[1] = nullptr;
-        count = 2;
-      }
-      ++op.tokens;
-      const uint64_t more = last ? op.mark() | op.asked() | (op.flags & FI_MORE) : FI_MORE;
-      rc = sender_.send(c, iov, count, FI_COMPLETION | level | more, s, desc);
-      if (rc != 0) {
-        --op.tokens;
-        free_segment(*s);
-      }
-    }
-    // A message of which a segment was sent cannot be taken back: any error but -FI_EAGAIN ends the
-    // connection.
-    if (rc != 0) return op.offset == 0 || rc == -FI_EAGAIN ? rc : -FI_ECONNABORTED;
-    in_flight_.depart(c, op);
-    op.offset += n;
-  }
-  op.sent = true;
-  if (op.until != Tell::kNothing) in_flight_.await(c, op);
-  counters_.segmented.add_alone();
-  return 0;
-}
-
-void Core::free_segment(Segment &s) {
-  s.copy.reset();
-  --s.op->connection->segments_;
-  segments_.give(&s);
-}
 
 bool Core::take_segment(Connection &c, const Packet &p, Buffer &buffer) {
   // A sender may reuse the id after the last segment, even if no receive has matched by then.

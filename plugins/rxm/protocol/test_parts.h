@@ -199,6 +199,14 @@ struct PartsWorld {
     peers.opened(c);
     return c;
   }
+  // One by which the operations of its peer leave.
+  Connection &way(uint16_t port, uint8_t level = kLevel) {
+    Connection &c = connected(port, port);
+    c.set_level(level);
+    c.peer().main_ = c.peer().way_ = &c;
+    return c;
+  }
+  static void close_way(Peer &p) { p.way_ = nullptr; }
 
   NotingCarrier carrier;
   NotingUpper upper;
