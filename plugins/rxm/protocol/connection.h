@@ -42,7 +42,9 @@ class Connection {
   uint32_t peer_slot() const { return peer_slot_; }  // names it in packets to the peer
   uint8_t level() const { return level_; }           // of the peer's extensions; 0: stock
   bool takes_bare() const { return bare_; }          // messages without a header
-  bool is_quiet() const { return quiet_; }  // sends nothing before it has heard of the peer
+  bool is_quiet() const { return quiet_; }    // sends nothing before it has heard of the peer
+  bool is_held() const { return held_; }      // the carrier takes no packets from it
+  Connection *next() const { return next_; }  // of the same peer
   // Whether the peer may be told of our receives.
   bool may_tell_credits() const { return !idleness.has_agreed() && !quiet_; }
   // Why operations do not leave by it (Peer::way_).
@@ -50,8 +52,7 @@ class Connection {
   // Nothing is queued or in flight, and no answer is outstanding.
   bool is_idle() const {
     const bool queues = peer_.main_ == this && !peer_.queue_.empty();
-    return !queues && answers.empty() && departed.count() == 0 && messages_.first == nullptr &&
-           unfinished_.first == nullptr && matchless_.first == nullptr;
+    return !queues && answers.empty() && departed.count() == 0 && arriving.empty();
   }
   // Whether the peer may be asked to part.
   bool may_part() const {
@@ -62,6 +63,7 @@ class Connection {
 
   Sending sending;
   AnswerQueue answers;
+  Arriving arriving;
   Composed composed;
   Departed departed;
   Idleness idleness;
@@ -88,28 +90,12 @@ class Connection {
   bool quiet_ = false;
   uint8_t level_ = 0;
   bool bare_ = false;
-  bool held_ = false;    // in Shares::held_: the carrier takes no packets from it
+  bool held_ = false;    // in Shares::held_
   bool heard_ = false;   // a packet arrived
   bool useful_ = false;  // a whole message, or another request, has come
   uint32_t peer_slot_ = 0;
   Link *link_ = nullptr;
   Connection *next_ = nullptr;  // of its peer
-  using Messages = List<RxMessage, &RxMessage::previous, &RxMessage::following>;
-  Messages messages_;    // rendezvous
-  Messages unfinished_;  // in segments, before the last one
-  Messages matchless_;   // complete; their sender waits until they meet their receives
-  uint32_t unfinished_count_ = 0;
-  Messages &list_of(const RxMessage &m) {
-    switch (m.form) {
-      case RxMessage::Form::kWhole:
-        return matchless_;
-      case RxMessage::Form::kSegments:
-        return unfinished_;
-      case RxMessage::Form::kRendezvous:
-        return messages_;
-    }
-    return messages_;
-  }
   uint64_t started_at_ = 0;
   BareTags tags_heard_;
   // When the peer first asked for another connection, and its last use at that time.

@@ -78,6 +78,34 @@ class Composed {
   uint32_t segments_ = 0;  // at the carrier
 };
 
+// Of the Inbox: messages of which something is yet to come, or to be told.
+class Arriving {
+ public:
+  bool has_rendezvous() const { return rendezvous_.first != nullptr; }
+  bool has_unfinished() const { return unfinished_.first != nullptr; }
+  bool has_matchless() const { return matchless_.first != nullptr; }
+  bool empty() const { return !has_rendezvous() && !has_unfinished() && !has_matchless(); }
+  // Whether the carrier reads the bytes of one.
+  bool is_read() const {
+    const RxMessage *m = rendezvous_.first;
+    while (m != nullptr && m->tokens == 0) m = m->following;
+    return m != nullptr;
+  }
+
+ private:
+  friend class Inbox;
+  using Messages = List<RxMessage, &RxMessage::previous, &RxMessage::following>;
+  Messages &list_of(const RxMessage &m) {
+    return m.form == RxMessage::Form::kWhole      ? matchless_
+           : m.form == RxMessage::Form::kSegments ? unfinished_
+                                                  : rendezvous_;
+  }
+  Messages rendezvous_;
+  Messages unfinished_;  // in segments, before the last one
+  Messages matchless_;   // complete; their sender waits until they meet their receives
+  uint32_t unfinished_count_ = 0;
+};
+
 // Of IdleLimit: when it was used, and whether it is about to end by agreement with a weft peer.
 class Idleness {
  public:

@@ -49,27 +49,11 @@ void Core::rename(Peer &p, uint32_t index) {
   peers_.set_index(p, index);
   const uint32_t now = p.source();
   if (before == now) return;
-  for (Connection *c = p.connections_; c != nullptr; c = c->next_)
-    for (RxMessage *m : {c->messages_.first, c->unfinished_.first})
-      for (; m != nullptr; m = m->following)
-        if (m->receive != nullptr && m->message.source == before) m->message.source = now;
-  upper_.receiver().rename_source(before, now);
-}
-
-void Core::note_unused(Peer &p) {
-  if (!p.unused_) unused_.push_back(&p);
-  p.unused_ = true;
+  inbox_.rename(p, before, now);
 }
 
 void Core::reap() {
-  for (size_t i = 0; i < unused_.size();) {
-    if (!reap(*unused_[i])) {
-      ++i;
-      continue;
-    }
-    unused_[i] = unused_.back();
-    unused_.pop_back();
-  }
+  peers_.visit_unused([this](Peer &p) { return reap(p); });
 }
 
 // Deletes what is not used any more. False: the carrier still has operations of connections that are
@@ -87,7 +71,6 @@ bool Core::reap(Peer &p) {
     peers_.erase(one);
   }
   if (!all) return false;
-  p.unused_ = false;
   if (p.connections_ != nullptr || p.kept_ != 0 || !p.queue_.empty() ||
       p.link_.state() != PeerLink::State::kIdle)
     return true;
@@ -202,7 +185,7 @@ void Core::on_request(Request &request, const sdk::Address &from, const sdk::Add
   if (p.main_ != nullptr && p.main_->held_ && p.link_.process() == theirs->process)
     return refuse(request, RejectReason::kAlready, &*theirs);
   if (!p.link_.is_up() && !admit(p, *theirs, claim == sdk::PlaceOwner::Claim::kTrue)) {
-    note_unused(p);
+    peers_.note_unused(p);
     return refuse(request, RejectReason::kAlready);  // the peer retries
   }
   sdk::Address own = own_;
@@ -319,21 +302,20 @@ void Core::close(Connection &c, int err) {
   }
   take_level(c, 0);
   c.set_state(State::kEnded);
-  note_unused(c.peer_);
+  peers_.note_unused(c.peer_);
   answers_.drop(c);
   if (c.link_ != nullptr) close_link(c, orderly);
   in_flight_.end_awaited(c, err);
-  lose_messages(c, err);
+  inbox_.lose_all(c, err);
 }
 
 // `orderly`: no message waits at the carrier that the peer may never take.
 void Core::close_link(Connection &c, bool orderly) {
   shares_.forget(c);
   peers_.closed(c);
-  while (c.matchless_.first != nullptr) unlist(*c.matchless_.first);  // they are whole, and stay
-  bool idle = orderly && c.departed.count() == 0 && c.answers.count() == 0;
-  for (const RxMessage *m = c.messages_.first; m != nullptr && idle; m = m->following)
-    idle = m->tokens == 0;
+  inbox_.untie(c);
+  const bool idle =
+      orderly && c.departed.count() == 0 && c.answers.count() == 0 && !c.arriving.is_read();
   Link &link = *c.link_;
   c.set_link(nullptr);
   carrier_.close(link, idle);

@@ -8,15 +8,7 @@
 
 namespace weft::rxm {
 Core::Core(Carrier &carrier, Upper &upper, const Settings &settings)
-    : carrier_(carrier), upper_(upper), settings_(settings), messages_(SIZE_MAX) {}
-
-Core::~Core() {
-  for (Connection *c : peers_.connections()) {
-    if (c == nullptr) continue;
-    for (RxMessage *m = c->messages_.first; m != nullptr; m = m->following)
-      while (m->exposed != 0) carrier_.conceal(*m->registrations[--m->exposed]);
-  }
-}
+    : carrier_(carrier), upper_(upper), settings_(settings) {}
 
 void Core::shut_down(int err) {
   down_ = true;

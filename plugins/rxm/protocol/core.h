@@ -28,8 +28,8 @@
 // that peers can occupy. Not for completion queues, address vectors, or moving bytes (carrier.h).
 //
 // It connects parts that own their state: for what leaves Sender, Answers, InFlight, Offers,
-// Forms, Outbox; for what arrives Shares; for connections Peers, IdleLimit, StrangerLimit. One
-// file per subject is the rest: send.cc, input.cc, segments.cc, rendezvous.cc, atomics.cc;
+// Forms, Outbox; for what arrives Shares, Inbox, Fetches; for connections Peers, IdleLimit,
+// StrangerLimit. One file per subject is the rest: send.cc, input.cc, rendezvous.cc, atomics.cc;
 // connections.cc, links.cc (which of them counts), parting.cc, places.cc; core.cc (life).
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
@@ -50,9 +50,11 @@
 #include "plugins/rxm/protocol/carrier.h"
 #include "plugins/rxm/protocol/connection.h"
 #include "plugins/rxm/protocol/counters.h"
+#include "plugins/rxm/protocol/fetches.h"
 #include "plugins/rxm/protocol/forms.h"
 #include "plugins/rxm/protocol/idle_limit.h"
 #include "plugins/rxm/protocol/in_flight.h"
+#include "plugins/rxm/protocol/inbox.h"
 #include "plugins/rxm/protocol/outbox.h"
 #include "plugins/rxm/protocol/peers.h"
 #include "plugins/rxm/protocol/sender.h"
@@ -70,7 +72,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   using Upper = rxm::Upper;
 
   Core(Carrier &carrier, Upper &upper, const Settings &settings);
-  ~Core();
   Core(const Core &) = delete;
   Core &operator=(const Core &) = delete;
 
@@ -160,10 +161,10 @@ class Core final : private sdk::PlaceOwners::Peers {
   void begin_pass() { sender_.begin_pass(); }
   void poll() {
     if (sender_.has_blocked()) resume();
-    if (!fetching_.empty()) resume_fetches();
+    if (fetches_.has_waiting()) fetches_.resume([this](RxMessage &m) { fetch(m); });
     if (offers_.has_waiting()) resume_writes();
     if (shares_.holds_any()) shares_.release();
-    if (!unused_.empty()) reap();
+    if (peers_.has_unused()) reap();
   }
 
   // Fails all operations with `err` and closes all connections. Tokens that the carrier has still
@@ -202,7 +203,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   void close(Connection &c, int err);
   void close_link(Connection &c, bool orderly);
   void fail_peer(Connection &c, const char *what);
-  void note_unused(Peer &p);
   void reap();
   bool reap(Peer &p);
 
@@ -248,9 +248,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   void queue_control(Connection &c, Control &control);
   void answer(Connection &c, PacketType type, uint64_t id);
 
-  // ---- segments.cc ----
-  bool take_segment(Connection &c, const Packet &p, Buffer &buffer);
-
   // ---- rendezvous.cc ----
   void take_read_done(Connection &c, const Packet &p);
   void take_target(Connection &c, const Packet &p);
@@ -258,13 +255,11 @@ class Core final : private sdk::PlaceOwners::Peers {
   void resume_writes();
   bool take_rendezvous(Connection &c, const Packet &p, Buffer &buffer);
   void fetch(RxMessage &m);
+  void proceed(RxMessage &m, const Fetches::Outcome &outcome);
   int peek(RxMessage &m, void *to, size_t n);
-  void end_peek(RxMessage &m);
-  void resume_fetches();
-  void on_read(RxMessage &m, int err);
   void fetched(RxMessage &m);
+  void end_fetch(RxMessage &m);
   void take_write_done(Connection &c, const Packet &p);
-  void lose_peer(RxMessage &m, int err);
 
   // ---- atomics.cc ----
   void take_response(Connection &c, const Packet &p);
@@ -276,33 +271,22 @@ class Core final : private sdk::PlaceOwners::Peers {
   sdk::Message message_of(Connection &c, const Packet &p) const;
   bool take_whole(Connection &c, const sdk::Message &m, std::span<const uint8_t> payload,
                   Buffer &buffer);
-  int place_whole(const sdk::Receive &r, std::span<const uint8_t> payload, size_t n) const;
   bool save_whole(Connection &c, const sdk::Message &m, std::span<const uint8_t> payload,
                   Buffer &buffer);
   static Tell asked_of(const Connection &c, const Packet &p) {
     return c.may_be_told() ? p.tell : Tell::kNothing;
   }
   bool take_awaited(Connection &c, const Packet &p, Tell asked, Buffer &buffer);
-  void tell_saved(Connection &c, RxMessage &m);
+  void say(const Inbox::Word &word);
   void tell(Connection *c, uint64_t id);
   RxMessage *new_message(Connection &c, RxMessage::Form form, const sdk::Message &m);
-  void free_message(RxMessage &m);
-  static void unlist(RxMessage &m);
-  void drop_parts(RxMessage &m);
-  void place(RxMessage &m, uint64_t at, std::span<const uint8_t> bytes);
-  void finish(RxMessage &m, int err);
-  bool keep(Connection &c, RxMessage &m, std::span<const uint8_t> bytes, Buffer &buffer);
-  void lose(RxMessage &m, int err);
-  void lose_messages(Connection &c, int err);
-  void charge(RxMessage &m, uint64_t bytes);
+  bool take_segment(Connection &c, const Packet &p, Buffer &buffer);
 
   Carrier &carrier_;
   Upper &upper_;
   const Settings settings_;
   Counters counters_;
   sdk::Address own_;
-  sdk::Pool<RxMessage> messages_;
-  sdk::Pool<sdk::Receive> firsts_{SIZE_MAX, 1};  // RxMessage::peeks
   rxm::Peers peers_;
   sdk::PlaceOwners owners_{*this};
   Shares shares_{carrier_, peers_, settings_, counters_};
@@ -315,9 +299,9 @@ class Core final : private sdk::PlaceOwners::Peers {
   Forms forms_{settings_};
   Outbox outbox_{{carrier_, upper_, settings_, counters_, forms_, idle_limit_, sender_, answers_,
                   offers_, in_flight_}};
-  std::vector<Peer *> unused_;         // perhaps without a connection, a message and an operation
-  std::vector<Peer *> timed_;          // PeerLink::wake_at() is waited for
-  std::vector<RxMessage *> fetching_;  // rendezvous with reads that the carrier had no room for
+  Fetches fetches_{carrier_, settings_};
+  Inbox inbox_{carrier_, upper_, settings_, counters_, peers_, shares_, fetches_};
+  std::vector<Peer *> timed_;  // PeerLink::wake_at() is waited for
   uint64_t deadline_ = 0;
   bool has_contexts_ = false;  // some peers are contexts of scalable endpoints
   bool only_tells_ = false;

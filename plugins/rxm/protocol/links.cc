@@ -106,7 +106,7 @@ void Core::on_deadline() {
   });
   for (Peer *p : due) {
     follow(*p, p->link_.on_time(now, wanted(*p)));
-    note_unused(*p);
+    peers_.note_unused(*p);
   }
   arm();
 }

@@ -92,7 +92,7 @@ struct TxOp : Token {
     uint8_t bytes[kInlineSize];
     WireVectors wire;
   };
-  // Core::own_data: the caller's memory is not needed any more.
+  // Forms::own_data: the caller's memory is not needed any more.
   bool owns_data() const { return bounce != nullptr || (count == 1 && iov[0].iov_base == bytes); }
   // The mark of the last packet or write of a message (Carrier::kMarks). A message whose packets wait
   // for the peer's word fails with its connection by itself.
@@ -164,11 +164,11 @@ struct RxMessage : sdk::Unexpected, Token {
   Form form = Form::kWhole;
   bool discarded = false;      // dropped by the application, but more segments are coming
   bool over = false;           // its connection ended; it waits for its tokens
-  bool waits = false;          // in Core::fetching_
+  bool waits = false;          // in Fetches::waiting_
   Tell tell = Tell::kNothing;  // what the sender still waits for
   bool failed = false;         // `err` is ours alone: the connection and the sender go on
   bool peeks =
-      false;  // `receive` is one of Core::firsts_: the first bytes of a rendezvous are read
+      false;  // `receive` is one of Fetches::firsts_: the first bytes of a rendezvous are read
   bool peeked = false;  // they have come, or `err` says why not
   uint8_t count = 0, next_vector = 0;
   uint8_t exposed = 0;

@@ -36,6 +36,7 @@ class Peer {
   bool is_stranger() const { return index_ == kNoIndex; }
   const OpQueue &queue() const { return queue_; }   // operations that the carrier does not have
   const Connection *main() const { return main_; }  // the connection that counts; null: none
+  Connection *connections() const { return connections_; }  // the first; each has the next
   // Of its messages in the receiver: its entry in the address vector, or kFirstUnnamed and more.
   uint32_t source() const {
     return is_stranger() ? sdk::Matcher::kFirstUnnamed + number_ : sdk::Av::entry_of(index_);
@@ -47,6 +48,7 @@ class Peer {
   friend class Shares;
   friend class StrangerLimit;
   friend class Connection;
+  friend class Inbox;
   friend class Outbox;
   friend struct PartsWorld;  // of tests
   // In doubt the end of a dead link arrives within doubt_ns. What a peer had sent on a connection
@@ -61,7 +63,7 @@ class Peer {
   const uint32_t number_;
   uint32_t index_ = kNoIndex;
   uint8_t place_ = 0;        // what it says of itself: ConnectData::place
-  bool unused_ : 1 = false;  // in Core::unused_
+  bool unused_ : 1 = false;  // in Peers::unused_
   bool timed_ : 1 = false;   // in Core::timed_
   uint32_t attempts_ = 0;    // since there was a link, or nothing to send
   sdk::PeerLink link_{kRules};
@@ -72,7 +74,7 @@ class Peer {
   Connection *connections_ = nullptr;
   uint32_t open_ = 0;  // of them: those that the carrier has
   // Memory held for its messages.
-  uint32_t kept_ = 0;     // messages
+  uint32_t kept_ = 0;     // messages, of the Inbox
   uint32_t buffers_ = 0;  // receive buffers that hold them
   uint64_t charged_ = 0;  // bytes of copies
 };

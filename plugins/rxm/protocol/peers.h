@@ -56,6 +56,27 @@ class Peers {
   Connection &connect(Peer &peer);
   void erase(Connection &connection);
   void erase(Peer &peer);  // without connections
+  // It may have no connection, no message and no operation any more.
+  void note_unused(Peer &peer) {
+    if (!peer.unused_) unused_.push_back(&peer);
+    peer.unused_ = true;
+  }
+  bool has_unused() const { return !unused_.empty(); }
+  // Calls `release` for each of these. True: it needs no further look, and may have been erased.
+  template <class F>
+  void visit_unused(F release) {
+    for (size_t i = 0; i < unused_.size();) {
+      Peer &peer = *unused_[i];
+      peer.unused_ = false;
+      if (!release(peer)) {
+        peer.unused_ = true;
+        ++i;
+        continue;
+      }
+      unused_[i] = unused_.back();
+      unused_.pop_back();
+    }
+  }
   // kNoIndex: it is a stranger from now on. Its messages have another source then.
   void set_index(Peer &peer, uint32_t index);
   // The carrier has the connection, or has it no more.
@@ -80,6 +101,7 @@ class Peers {
   std::vector<uint32_t> free_numbers_;
   std::vector<Connection *> slots_;  // by Connection::slot(); null: free
   std::vector<uint32_t> free_slots_;
+  std::vector<Peer *> unused_;
   Strangers strangers_;
 };
 

@@ -2,15 +2,12 @@
 // Rendezvous: the sender announces a large message. The receiver reads it from the sender's memory,
 // or names its own memory and the sender writes it (Settings::rendezvous_write).
 #include <rdma/fi_errno.h>
-#include <weft/sdk/iov.h>
 
 #include <algorithm>
 
 #include "plugins/rxm/protocol/core.h"
 
 namespace weft::rxm {
-
-using sdk::slice;
 
 // ---- sender ----
 
@@ -63,158 +60,72 @@ bool Core::take_rendezvous(Connection &c, const Packet &p, Buffer &buffer) {
     fetch(*m);
     return false;
   }
-  counters_.saved.add_alone();
-  const bool kept = keep(c, *m, {}, buffer);
-  upper_.receiver().save(*m);
+  const bool kept = inbox_.keep(c, *m, {}, buffer);
+  inbox_.save(*m);
   return kept;
 }
 
 // Gets the bytes of a matched rendezvous: reads them, or tells the sender where to write them.
 void Core::fetch(RxMessage &m) {
+  if (!fetches_.is_written(m)) return proceed(m, fetches_.read(m));
+  Fetches::Target target;
+  if (const int err = fetches_.expose(m, target); err != 0) return ended(*m.connection, err);
   Connection &c = *m.connection;
-  const sdk::Receive &r = *m.receive;
-  const uint64_t want = std::min<uint64_t>(m.message.length, r.length);
-  if (settings_.rendezvous_write && want != 0) {
-    RmaVector vectors[kMaxVectors];
-    size_t count = 0;
-    for (size_t i = 0; i < r.count; ++i) {
-      if (r.iov[i].iov_len == 0) continue;
-      int err = 0;
-      Registration *registration =
-          carrier_.expose(*c.link_, r.iov[i], FI_REMOTE_WRITE, vectors[count], err);
-      if (registration == nullptr) {
-        if (c.level_ == 0) return lose_peer(m, err);
-        // A weft peer writes nothing, and says so: only this receive has failed.
-        while (m.exposed != 0) carrier_.conceal(*m.registrations[--m.exposed]);
-        m.failed = true;
-        m.err = err;
-        vectors[0] = {0, 0, kInvalidKey};
-        count = 1;
-        break;
-      }
-      m.registrations[m.exposed++] = registration;
-      vectors[count++].length = r.iov[i].iov_len;
-    }
-    m.received = want;
-    Control *control = new_control(c, PacketType::kWriteTarget, m.id);
-    if (control == nullptr) return;  // the connection and this message have ended
-    encode_vectors({vectors, count}, control->wire);
-    control->length += kVectorListSize;
-    return queue_control(c, *control);
+  Control *control = new_control(c, PacketType::kWriteTarget, m.id);
+  if (control == nullptr) return;  // the connection and this message have ended
+  encode_vectors({target.vectors, target.count}, control->wire);
+  control->length += kVectorListSize;
+  queue_control(c, *control);
+}
+
+void Core::proceed(RxMessage &m, const Fetches::Outcome &outcome) {
+  switch (outcome.step) {
+    case Fetches::Step::kWaits:
+      return;
+    case Fetches::Step::kAll:
+      return fetched(m);
+    case Fetches::Step::kLost:
+      return ended(*m.connection, outcome.err);
+    case Fetches::Step::kOver:
+      return say(inbox_.finish(m, m.err));
+    case Fetches::Step::kPeekOver:
+      return inbox_.lose(m, m.err);
   }
-  while (m.received < want) {
-    const RmaVector &vector = m.vectors[m.next_vector];
-    const uint64_t n = std::min<uint64_t>(vector.length, want - m.received);
-    if (n != 0) {
-      iovec iov[sdk::kIovLimit];
-      void *desc[sdk::kIovLimit];
-      const size_t count = slice(r.iov, r.desc(), r.count, m.received, n, iov, desc);
-      for (size_t i = 0; i < count; ++i)
-        if (desc[i] != nullptr) desc[i] = carrier_.inner_descriptor(desc[i]);
-      const RmaVector from{vector.address, n, vector.key};
-      ssize_t rc = -FI_EAGAIN;
-      ++m.tokens;
-      if (c.state_ == State::kConnected)
-        rc = carrier_.read(*c.link_, iov, desc, count, &from, 1, FI_COMPLETION, &m);
-      if (rc != 0) --m.tokens;
-      if (rc == -FI_EAGAIN) {
-        m.waits = true;
-        fetching_.push_back(&m);
-        return;
-      }
-      if (is_link_error(rc)) return lose_peer(m, int(-rc));
-      if (rc != 0) {  // of this receive only: no memory, or it cannot be registered
-        m.failed = true;
-        if (m.err == 0) m.err = int(-rc);
-        m.received = want;
-        break;
-      }
-      m.received += n;
-    }
-    ++m.next_vector;
-  }
-  if (m.tokens == 0) fetched(m);
 }
 
 // The first bytes, of which the application is told before the message has a receive. The message
 // stays as it was.
 int Core::peek(RxMessage &m, void *to, size_t n) {
   if (m.peeked) return -m.err;
-  sdk::Receive *const r = firsts_.take();
-  if (r == nullptr) return -FI_ENOMEM;
-  r->iov[0] = {to, n};
-  r->count = 1;
-  r->length = n;
-  m.receive = r;
-  m.peeks = true;
+  if (!fetches_.begin_peek(m, to, n)) return -FI_ENOMEM;
   fetch(m);  // may end here, and with it the message
   return -FI_EAGAIN;
 }
 
-void Core::end_peek(RxMessage &m) {
-  firsts_.give(std::exchange(m.receive, nullptr));
-  if (std::exchange(m.waits, false)) std::erase(fetching_, &m);
-  m.peeks = false;
-  m.received = 0;
-  m.next_vector = 0;
-}
-
-void Core::resume_fetches() {
-  // Try each entry once. A connection that ends meanwhile removes its entries.
-  for (size_t turns = fetching_.size(); turns != 0 && !fetching_.empty(); --turns) {
-    RxMessage *m = fetching_.front();
-    fetching_.erase(fetching_.begin());
-    m->waits = false;
-    fetch(*m);
-  }
-}
-
-void Core::on_read(RxMessage &m, int err) {
-  --m.tokens;
-  if (err != 0 && m.err == 0) m.err = err;
-  if (m.tokens != 0) return;
-  const uint64_t want = std::min<uint64_t>(m.message.length, m.receive->length);
-  if (m.over && m.peeks) {
-    m.over = false;
-    return lose(m, m.err);
-  }
-  if (m.over) {
-    m.received = 0;
-    return finish(m, m.err);
-  }
-  if (m.err != 0 && !m.failed) return lose_peer(m, m.err);
-  if (m.received == want && !m.waits) fetched(m);
-}
-
 void Core::fetched(RxMessage &m) {
   if (m.peeks) {
-    end_peek(m);
+    fetches_.end_peek(m);
     m.peeked = true;
     m.failed = false;
     return upper_.receiver().on_more(m);
   }
   Connection &c = *m.connection;
   const uint64_t id = m.id;
-  if (m.failed) m.received = 0;
-  finish(m, m.failed ? m.err : 0);
+  end_fetch(m);
   answer(c, PacketType::kReadDone, id);
 }
 
-void Core::take_write_done(Connection &c, const Packet &p) {
-  for (RxMessage *m = c.messages_.first; m != nullptr; m = m->following) {
-    // Only a message for which we named a target: others are still being read into.
-    if (m->id != p.message || (m->exposed == 0 && !m->failed)) continue;
-    if (m->failed) m->received = 0;
-    finish(*m, m->failed ? m->err : 0);
-    if (asked_of(c, p) != Tell::kNothing) tell(&c, p.message);
-    return;
-  }
-  fail_peer(c, "the end of a write that we did not request");
+// All of the message has come, or its receive has failed.
+void Core::end_fetch(RxMessage &m) {
+  if (m.failed) m.received = 0;
+  say(inbox_.finish(m, m.failed ? m.err : 0));
 }
 
-// The bytes cannot be fetched. Only the end of the connection tells the sender.
-void Core::lose_peer(RxMessage &m, int err) {
-  ended(*m.connection, err);
+void Core::take_write_done(Connection &c, const Packet &p) {
+  RxMessage *const m = Inbox::written(c, p.message);
+  if (m == nullptr) return fail_peer(c, "the end of a write that we did not request");
+  end_fetch(*m);
+  if (asked_of(c, p) != Tell::kNothing) tell(&c, p.message);
 }
 
 }  // namespace weft::rxm

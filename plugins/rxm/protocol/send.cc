@@ -51,8 +51,10 @@ void Core::on_sent(Token &token, int err) {
       return outbox_.on_sent(static_cast<Segment &>(token), err);
     case Token::Kind::kControl:
       return answers_.free(static_cast<Control &>(token));
-    case Token::Kind::kMessage:
-      return on_read(static_cast<RxMessage &>(token), err);
+    case Token::Kind::kMessage: {
+      auto &m = static_cast<RxMessage &>(token);
+      return proceed(m, fetches_.on_read(m, err));
+    }
   }
 }
 

@@ -34,13 +34,13 @@ void StrangerLimit::look(uint64_t now) {
 // cannot be asked to part, or does not answer.
 bool StrangerLimit::is_silent(const Connection &c, uint64_t now) {
   if (!c.heard_) return now - c.started_at_ >= kSilenceNs;
-  if (!c.answers.empty() || c.departed.count() != 0 || c.messages_.first != nullptr ||
-      c.matchless_.first != nullptr)
+  if (!c.answers.empty() || c.departed.count() != 0 || c.arriving.has_rendezvous() ||
+      c.arriving.has_matchless())
     return false;
   const int looks = c.silence.seen_use_ == c.idleness.last_use() ? c.silence.looks_ : 0;
   if (!c.useful_) return looks >= 1;
   const bool cannot_be_asked =
-      c.level_ == 0 || c.idleness.has_asked() || c.unfinished_.first != nullptr;
+      c.level_ == 0 || c.idleness.has_asked() || c.arriving.has_unfinished();
   return cannot_be_asked && looks >= kPatientLooks;
 }
 

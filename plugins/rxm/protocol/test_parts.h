@@ -23,8 +23,10 @@
 #include <deque>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "plugin-api/sdk/test_instance.h"
 #include "plugins/rxm/protocol/counters.h"
 #include "plugins/rxm/protocol/peers.h"
 #include "plugins/rxm/protocol/settings.h"
@@ -151,9 +153,17 @@ class NotingCarrier final : public Carrier {
   std::set<const Buffer *> filled_;
 };
 
-// The endpoint. What is saved stays so until the receiver goes.
+// The endpoint. What is saved stays so until a receive takes it, or a test asks.
 class NotingUpper final : public Upper, private sdk::ReceiverSink {
  public:
+  NotingUpper() {
+    fi_cq_attr attr{};
+    attr.format = FI_CQ_FORMAT_TAGGED;
+    attr.size = 64;
+    cq_ = *sdk::Cq::open(domain_.context, &attr, nullptr);
+    receiver_.cq = cq_;
+  }
+  ~NotingUpper() { fi_close(cq_->base()); }
   struct Done {
     const TxOp *op;
     int err;
@@ -161,8 +171,35 @@ class NotingUpper final : public Upper, private sdk::ReceiverSink {
   std::vector<Done> done;
   std::vector<std::string> warnings;
   std::vector<const TxOp *> waiting;
+  std::vector<std::pair<RxMessage *, sdk::Receive *>> wanted;  // by receives that were posted later
   bool persists = true;
   size_t atomics = 0;
+
+  // A receive of `length` bytes for any message without a tag.
+  void post(void *to, size_t length) {
+    const iovec iov{to, length};
+    EXPECT_EQ(receiver_.post({.iov = &iov, .count = 1, .context = to}), 0);
+  }
+  // The oldest message that is saved; null: none is.
+  RxMessage *first_saved() {
+    RxMessage *first = nullptr;
+    receiver_.visit_unexpected(sdk::Matcher::kAnySource, [&](sdk::Unexpected &m) {
+      if (first == nullptr) first = &static_cast<RxMessage &>(m);
+    });
+    return first;
+  }
+  // Before the messages go.
+  void forget_saved() {
+    receiver_.visit_unexpected(sdk::Matcher::kAnySource,
+                               [this](sdk::Unexpected &m) { receiver_.forget(m); });
+  }
+  // What has completed: FI_E..., or 0. -1: nothing.
+  int completion() {
+    fi_cq_tagged_entry entry{};
+    if (cq_->read(&entry, 1) == 1) return 0;
+    fi_cq_err_entry err{};
+    return cq_->readerr(&err, 0) == 1 ? err.err : -1;
+  }
 
   void on_done(TxOp &op, int err) override { done.push_back({&op, err}); }
   sdk::Receiver &receiver() override { return receiver_; }
@@ -173,9 +210,13 @@ class NotingUpper final : public Upper, private sdk::ReceiverSink {
   bool persist(std::span<const RmaVector>) override { return persists; }
 
  private:
-  void deliver(sdk::Unexpected &, sdk::Receive &) override {}
+  void deliver(sdk::Unexpected &m, sdk::Receive &r) override {
+    wanted.emplace_back(&static_cast<RxMessage &>(m), &r);
+  }
   void discard(sdk::Unexpected &) override {}
 
+  sdk::TestDomain domain_;
+  sdk::Cq *cq_ = nullptr;
   sdk::Receiver receiver_{*this, {.size = 16}};
 };
 
@@ -207,6 +248,7 @@ struct PartsWorld {
     return c;
   }
   static void close_way(Peer &p) { p.way_ = nullptr; }
+  static sdk::PeerLink &link(Peer &p) { return p.link_; }
 
   NotingCarrier carrier;
   NotingUpper upper;
