@@ -72,6 +72,9 @@ class Connection {
   // ---- for the Core ----
   void set_state(State state) { state_ = state; }
   void set_link(Link *link) { link_ = link; }
+  void set_started(uint64_t now) { started_at_ = now; }
+  void set_heard() { heard_ = true; }    // a packet has come
+  void set_useful() { useful_ = true; }  // a whole message has, or another request
   void set_level(uint8_t level) {
     level_ = level;
     bare_ = level >= kLevelOfBare;
@@ -90,9 +93,9 @@ class Connection {
   bool quiet_ = false;
   uint8_t level_ = 0;
   bool bare_ = false;
-  bool held_ = false;    // in Shares::held_
-  bool heard_ = false;   // a packet arrived
-  bool useful_ = false;  // a whole message, or another request, has come
+  bool held_ = false;  // in Shares::held_
+  bool heard_ = false;
+  bool useful_ = false;
   uint32_t peer_slot_ = 0;
   Link *link_ = nullptr;
   Connection *next_ = nullptr;  // of its peer

@@ -74,7 +74,7 @@ bool Core::reap(Peer &p) {
   if (p.connections_ != nullptr || p.kept_ != 0 || !p.queue_.empty() ||
       p.link_.state() != PeerLink::State::kIdle)
     return true;
-  if (p.timed_) std::erase(timed_, &p);
+  deadlines_.forget(p);
   peers_.erase(p);
   return true;
 }
@@ -105,7 +105,7 @@ int Core::request(Connection &c) {
 
 void Core::opened(Connection &c) {
   peers_.opened(c);
-  c.started_at_ = carrier_.now_ns();
+  c.set_started(carrier_.now_ns());
   if (shares_.must_wait(c.peer_)) shares_.hold(c);
 }
 

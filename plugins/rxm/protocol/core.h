@@ -29,8 +29,9 @@
 //
 // It connects parts that own their state: for what leaves Sender, Answers, InFlight, Offers,
 // Forms, Outbox; for what arrives Shares, Inbox, Fetches; for connections Peers, IdleLimit,
-// StrangerLimit. One file per subject is the rest: send.cc, input.cc, rendezvous.cc, atomics.cc;
-// connections.cc, links.cc (which of them counts), parting.cc, places.cc; core.cc (life).
+// StrangerLimit, Deadlines. One file per subject is the rest: send.cc, input.cc, rendezvous.cc,
+// atomics.cc; connections.cc, links.cc (which of them counts), parting.cc, places.cc; core.cc
+// (life).
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
 
@@ -50,6 +51,7 @@
 #include "plugins/rxm/protocol/carrier.h"
 #include "plugins/rxm/protocol/connection.h"
 #include "plugins/rxm/protocol/counters.h"
+#include "plugins/rxm/protocol/deadlines.h"
 #include "plugins/rxm/protocol/fetches.h"
 #include "plugins/rxm/protocol/forms.h"
 #include "plugins/rxm/protocol/idle_limit.h"
@@ -213,8 +215,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   void look(Peer &p);
   void attempt(Peer &p);
   void probe(Peer &p);
-  void wait(Peer &p);
-  void arm();
   void hear(Connection &c);
   bool seems_dead(Connection &c);
   void accepted(Connection &c, uint32_t process);
@@ -289,6 +289,7 @@ class Core final : private sdk::PlaceOwners::Peers {
   sdk::Address own_;
   rxm::Peers peers_;
   sdk::PlaceOwners owners_{*this};
+  Deadlines deadlines_{carrier_};
   Shares shares_{carrier_, peers_, settings_, counters_};
   IdleLimit idle_limit_{peers_};
   StrangerLimit stranger_limit_{peers_};
@@ -301,8 +302,6 @@ class Core final : private sdk::PlaceOwners::Peers {
                   offers_, in_flight_}};
   Fetches fetches_{carrier_, settings_};
   Inbox inbox_{carrier_, upper_, settings_, counters_, peers_, shares_, fetches_};
-  std::vector<Peer *> timed_;  // PeerLink::wake_at() is waited for
-  uint64_t deadline_ = 0;
   bool has_contexts_ = false;  // some peers are contexts of scalable endpoints
   bool only_tells_ = false;
   bool down_ = false;

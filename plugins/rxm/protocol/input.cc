@@ -121,14 +121,14 @@ bool Core::on_packet(Connection &c, std::span<const uint8_t> bytes, Buffer &buff
 void Core::note_use(Connection &c, const Packet &p) {
   if (p.type == PacketType::kPart || p.type == PacketType::kCredit) return;
   idle_limit_.touch(c);
-  c.useful_ |= p.type != PacketType::kSegment || p.segment == SegmentKind::kLast;
+  if (p.type != PacketType::kSegment || p.segment == SegmentKind::kLast) c.set_useful();
 }
 
 // A message without a header.
 void Core::note_message(Connection &c) {
   if (!c.heard_) hear(c);
   idle_limit_.touch(c);
-  c.useful_ = true;
+  c.set_useful();
 }
 
 bool Core::on_bare_message(Connection &c, std::span<const uint8_t> bytes, uint32_t data,

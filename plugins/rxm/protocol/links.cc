@@ -3,7 +3,6 @@
 // it is told what has happened.
 #include <rdma/fi_errno.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -27,7 +26,7 @@ void Core::follow(Peer &p, PeerLink::Next next, int err) {
     case PeerLink::Next::kProbe:
       return probe(p);
     case PeerLink::Next::kWait:
-      return wait(p);
+      return deadlines_.wait(p);
     case PeerLink::Next::kFail:
       p.attempts_ = 0;
       return in_flight_.end_all(outbox_.take_all(p), err);
@@ -76,39 +75,13 @@ void Core::probe(Peer &p) {
 
 // ---- time ----
 
-void Core::wait(Peer &p) {
-  if (!p.timed_) timed_.push_back(&p);
-  p.timed_ = true;
-  arm();
-}
-
-void Core::arm() {
-  uint64_t first = 0;
-  for (const Peer *p : timed_) {
-    const PeerLink::State state = p->link_.state();
-    if (state != PeerLink::State::kBackoff && state != PeerLink::State::kDoubt) continue;
-    if (first == 0 || p->link_.wake_at() < first) first = p->link_.wake_at();
-  }
-  if (first == deadline_) return;
-  deadline_ = first;
-  carrier_.set_deadline(first);
-}
-
 void Core::on_deadline() {
-  deadline_ = 0;
   const uint64_t now = carrier_.now_ns();
-  std::vector<Peer *> due;
-  std::erase_if(timed_, [&](Peer *p) {
-    if (p->link_.wake_at() > now) return false;
-    p->timed_ = false;
-    due.push_back(p);
-    return true;
-  });
-  for (Peer *p : due) {
+  for (Peer *p : deadlines_.take_due(now)) {
     follow(*p, p->link_.on_time(now, wanted(*p)));
     peers_.note_unused(*p);
   }
-  arm();
+  deadlines_.arm();
 }
 
 void Core::warn_of_timeout(const Peer &p) {
@@ -127,7 +100,7 @@ void Core::warn_of_timeout(const Peer &p) {
 
 // The first packet of this connection.
 void Core::hear(Connection &c) {
-  c.heard_ = true;
+  c.set_heard();
   Peer &p = c.peer_;
   if (c.quiet_ && c.state_ == State::kConnected) sender_.block(c);
   c.quiet_ = false;

@@ -37,6 +37,7 @@ class Peer {
   const OpQueue &queue() const { return queue_; }   // operations that the carrier does not have
   const Connection *main() const { return main_; }  // the connection that counts; null: none
   Connection *connections() const { return connections_; }  // the first; each has the next
+  const sdk::PeerLink &link() const { return link_; }
   // Of its messages in the receiver: its entry in the address vector, or kFirstUnnamed and more.
   uint32_t source() const {
     return is_stranger() ? sdk::Matcher::kFirstUnnamed + number_ : sdk::Av::entry_of(index_);
@@ -48,6 +49,7 @@ class Peer {
   friend class Shares;
   friend class StrangerLimit;
   friend class Connection;
+  friend class Deadlines;
   friend class Inbox;
   friend class Outbox;
   friend struct PartsWorld;  // of tests
@@ -64,7 +66,7 @@ class Peer {
   uint32_t index_ = kNoIndex;
   uint8_t place_ = 0;        // what it says of itself: ConnectData::place
   bool unused_ : 1 = false;  // in Peers::unused_
-  bool timed_ : 1 = false;   // in Core::timed_
+  bool timed_ : 1 = false;   // in Deadlines::waiting_
   uint32_t attempts_ = 0;    // since there was a link, or nothing to send
   sdk::PeerLink link_{kRules};
   Connection *main_ = nullptr;     // PeerLink's link: all that is sent
