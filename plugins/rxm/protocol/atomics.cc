@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Atomics: those of the application, and those that peers ask us to execute.
+#include "plugins/rxm/protocol/atomics.h"
+
+#include <rdma/fi_atomic.h>
 #include <rdma/fi_errno.h>
+#include <weft/sdk/atomic.h>
+#include <weft/sdk/hmem.h>
+#include <weft/sdk/iov.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "plugins/rxm/protocol/core.h"
+#include "plugins/rxm/protocol/operation_table.h"
 
 namespace weft::rxm {
 namespace {
@@ -40,7 +45,7 @@ struct Elements {
 
 }  // namespace
 
-bool Core::prepare_atomic(TxOp &op, const sdk::AtomicRequest &request, size_t element) {
+bool Atomics::prepare(TxOp &op, const sdk::AtomicRequest &request, size_t element) const {
   op.form = TxOp::Form::kAtomic;
   op.header = header_of(PacketType::kAtomic, 0);
   op.header.op = uint8_t(request.kind == sdk::AtomicKind::kWrite   ? PacketOp::kAtomic
@@ -77,75 +82,76 @@ bool Core::prepare_atomic(TxOp &op, const sdk::AtomicRequest &request, size_t el
   return true;
 }
 
-void Core::take_response(Connection &c, const Packet &p) {
-  TxOp *op = in_flight_.awaited(c, p.message);
-  if (op == nullptr || op->form != TxOp::Form::kAtomic)
-    return fail_peer(c, "an answer to an atomic that does not exist");
-  if (p.status != 0) return in_flight_.end(*op, p.status < 0 ? -p.status : FI_EIO);
-  const bool fetches = op->header.op != uint8_t(PacketOp::kAtomic);
-  if (p.payload.size() != (fetches ? op->length : 0))
-    return fail_peer(c, "an atomic's result of another length");
-  const Elements results{op->results, op->result_count, element_size(op->header.atomic.datatype)};
+int Atomics::take_result(const TxOp &op, const Packet &p) const {
+  if (p.status != 0) return p.status < 0 ? -p.status : FI_EIO;
+  const bool fetches = op.header.op != uint8_t(PacketOp::kAtomic);
+  if (p.payload.size() != (fetches ? op.length : 0)) return kWrongLength;
+  const Elements results{op.results, op.result_count, element_size(op.header.atomic.datatype)};
   if (fetches && !results.scatter(settings_.hmem, p.payload.data(), p.payload.size()))
-    return in_flight_.end(*op, FI_EIO);
-  in_flight_.end(*op, 0);
+    return FI_EIO;
+  return 0;
 }
 
-void Core::take_atomic(Connection &c, const Packet &p) {
+// ---- those of peers ----
+
+// 0, or why the atomic cannot be executed: -FI_E....
+int32_t Atomics::resolve(const Packet &p, sdk::AtomicKind kind, Memory &memory) {
+  if (!sdk::atomic_valid(kind, p.operation, p.datatype)) return -FI_EOPNOTSUPP;
+  const bool fetches = kind != sdk::AtomicKind::kWrite;
+  if (fetches && p.size + kAtomicStatusSize > settings_.eager_limit) return -FI_EMSGSIZE;
+  const uint64_t access = sdk::atomic_access(kind, p.operation);
+  for (size_t i = 0; i < p.count; ++i) {
+    RmaVector &where = memory.where[i];
+    where = p.vectors[i];
+    where.length *= element_size(p.datatype);
+    const ssize_t n = carrier_.resolve(where, access, memory.iov[i], kMaxVectors);
+    if (n < 0) return -FI_EACCES;
+    memory.counts[i] = size_t(n);
+  }
+  return 0;
+}
+
+// 0 or -FI_EIO: a device has failed.
+int32_t Atomics::apply(const Packet &p, sdk::AtomicKind kind, const Memory &memory,
+                       std::vector<uint8_t> &results) {
+  const bool fetches = kind != sdk::AtomicKind::kWrite;
+  if (fetches) results.resize(p.size);
+  int32_t status = 0;
+  size_t at = 0;
+  for (size_t i = 0; i < p.count; ++i) {
+    const uint8_t *operand = p.payload.empty() ? nullptr : p.payload.data() + at;
+    const uint8_t *compare = p.compare.empty() ? nullptr : p.compare.data() + at;
+    const size_t length = size_t(memory.where[i].length);
+    if (!sdk::hmem_atomic(settings_.hmem, kind, p.operation, p.datatype, memory.iov[i],
+                          memory.counts[i], length, operand, compare,
+                          fetches ? results.data() + at : nullptr))
+      status = -FI_EIO;
+    at += length;
+  }
+  const uint64_t access = sdk::atomic_access(kind, p.operation);
+  const std::span where(memory.where, p.count);
+  if (access & FI_REMOTE_WRITE && !upper_.persist(where)) {
+    status = -FI_EIO;
+    results.clear();
+  }
+  upper_.on_remote_atomic(access, where);
+  return status;
+}
+
+void Atomics::execute(const Packet &p, Control &control) {
   const sdk::AtomicKind kind = p.op == PacketOp::kAtomic  ? sdk::AtomicKind::kWrite
                                : p.op == PacketOp::kFetch ? sdk::AtomicKind::kFetch
                                                           : sdk::AtomicKind::kCompare;
-  const size_t element = element_size(p.datatype);
-  Control *control = new_control(c, PacketType::kAtomicResponse, p.message);
-  if (control == nullptr) return;
-  control->header.op = uint8_t(p.op);
-  control->header.atomic.datatype = p.datatype;
-  control->header.atomic.operation = p.operation;
-  int32_t status = 0;
-  RmaVector where[kMaxVectors];
-  iovec iov[kMaxVectors][kMaxVectors];
-  size_t counts[kMaxVectors] = {};
-  const uint64_t access = sdk::atomic_access(kind, p.operation);
-  const bool fetches = kind != sdk::AtomicKind::kWrite;
-  if (!sdk::atomic_valid(kind, p.operation, p.datatype)) {
-    status = -FI_EOPNOTSUPP;
-  } else if (fetches && p.size + kAtomicStatusSize > settings_.eager_limit) {
-    status = -FI_EMSGSIZE;
-  } else {
-    // Resolve all vectors before executing any: an atomic is executed completely or not at all.
-    for (size_t i = 0; i < p.count && status == 0; ++i) {
-      where[i] = p.vectors[i];
-      where[i].length *= element;
-      const ssize_t n = carrier_.resolve(where[i], access, iov[i], kMaxVectors);
-      if (n < 0) {
-        status = -FI_EACCES;
-      } else {
-        counts[i] = size_t(n);
-      }
-    }
-  }
-  if (status == 0) {
-    if (fetches) control->more.resize(p.size);
-    size_t at = 0;
-    for (size_t i = 0; i < p.count; ++i) {
-      const uint8_t *operand = p.payload.empty() ? nullptr : p.payload.data() + at;
-      const uint8_t *compare = p.compare.empty() ? nullptr : p.compare.data() + at;
-      if (!sdk::hmem_atomic(settings_.hmem, kind, p.operation, p.datatype, iov[i], counts[i],
-                            where[i].length, operand, compare,
-                            fetches ? control->more.data() + at : nullptr))
-        status = -FI_EIO;
-      at += where[i].length;
-    }
-    if (access & FI_REMOTE_WRITE && !upper_.persist({where, p.count})) {
-      status = -FI_EIO;
-      control->more.clear();
-    }
-    upper_.on_remote_atomic(access, {where, p.count});
-  }
-  encode_status(status, uint32_t(control->more.size()), control->status);
-  control->length += kAtomicStatusSize;
-  control->header.size = kAtomicStatusSize + control->more.size();
-  queue_control(c, *control);
+  control.header.op = uint8_t(p.op);
+  control.header.atomic.datatype = p.datatype;
+  control.header.atomic.operation = p.operation;
+  // All vectors are resolved before any is touched.
+  Memory memory;
+  int32_t status = resolve(p, kind, memory);
+  if (status == 0) status = apply(p, kind, memory, control.more);
+  encode_status(status, uint32_t(control.more.size()), control.status);
+  control.length += kAtomicStatusSize;
+  control.header.size = kAtomicStatusSize + control.more.size();
 }
 
 }  // namespace weft::rxm

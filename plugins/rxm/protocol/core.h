@@ -28,9 +28,9 @@
 // that peers can occupy. Not for completion queues, address vectors, or moving bytes (carrier.h).
 //
 // It connects parts that own their state: for what leaves Sender, Answers, InFlight, Offers,
-// Forms, Outbox; for what arrives Shares, Inbox, Fetches; for connections Peers, IdleLimit,
-// StrangerLimit, Deadlines. One file per subject is the rest: send.cc, input.cc, rendezvous.cc,
-// atomics.cc; connections.cc, links.cc (which of them counts), parting.cc, places.cc; core.cc
+// Forms, Outbox; for what arrives Shares, Inbox, Fetches, Atomics; for connections Peers,
+// IdleLimit, StrangerLimit, Deadlines. One file per subject is the rest: send.cc, input.cc,
+// rendezvous.cc; connections.cc, links.cc (which of them counts), parting.cc, places.cc; core.cc
 // (life).
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
@@ -48,6 +48,7 @@
 #include <vector>
 
 #include "plugins/rxm/protocol/answers.h"
+#include "plugins/rxm/protocol/atomics.h"
 #include "plugins/rxm/protocol/carrier.h"
 #include "plugins/rxm/protocol/connection.h"
 #include "plugins/rxm/protocol/counters.h"
@@ -92,7 +93,9 @@ class Core final : private sdk::PlaceOwners::Peers {
     forms_.choose(op, tagged, has_data, until);
   }
   // False: a device has failed, from which operands come.
-  bool prepare_atomic(TxOp &op, const sdk::AtomicRequest &request, size_t element);
+  bool prepare_atomic(TxOp &op, const sdk::AtomicRequest &request, size_t element) {
+    return atomics_.prepare(op, request, element);
+  }
   // Copies the data into the operation, so that the caller may reuse its memory. The carrier then
   // reports the end of the operation (op.inject is cleared).
   // False: a device has failed.
@@ -261,10 +264,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   void end_fetch(RxMessage &m);
   void take_write_done(Connection &c, const Packet &p);
 
-  // ---- atomics.cc ----
-  void take_response(Connection &c, const Packet &p);
-  void take_atomic(Connection &c, const Packet &p);
-
   // ---- input.cc ----
   void note_use(Connection &c, const Packet &p);
   void note_message(Connection &c);
@@ -281,6 +280,8 @@ class Core final : private sdk::PlaceOwners::Peers {
   void tell(Connection *c, uint64_t id);
   RxMessage *new_message(Connection &c, RxMessage::Form form, const sdk::Message &m);
   bool take_segment(Connection &c, const Packet &p, Buffer &buffer);
+  void take_response(Connection &c, const Packet &p);
+  void take_atomic(Connection &c, const Packet &p);
 
   Carrier &carrier_;
   Upper &upper_;
@@ -300,6 +301,7 @@ class Core final : private sdk::PlaceOwners::Peers {
   Forms forms_{settings_};
   Outbox outbox_{{carrier_, upper_, settings_, counters_, forms_, idle_limit_, sender_, answers_,
                   offers_, in_flight_}};
+  Atomics atomics_{carrier_, upper_, settings_};
   Fetches fetches_{carrier_, settings_};
   Inbox inbox_{carrier_, upper_, settings_, counters_, peers_, shares_, fetches_};
   bool has_contexts_ = false;  // some peers are contexts of scalable endpoints

@@ -168,6 +168,22 @@ sdk::Message Core::message_of(Connection &c, const Packet &p) const {
           .length = p.size};
 }
 
+void Core::take_response(Connection &c, const Packet &p) {
+  TxOp *op = in_flight_.awaited(c, p.message);
+  if (op == nullptr || op->form != TxOp::Form::kAtomic)
+    return fail_peer(c, "an answer to an atomic that does not exist");
+  const int err = atomics_.take_result(*op, p);
+  if (err == Atomics::kWrongLength) return fail_peer(c, "an atomic's result of another length");
+  in_flight_.end(*op, err);
+}
+
+void Core::take_atomic(Connection &c, const Packet &p) {
+  Control *control = new_control(c, PacketType::kAtomicResponse, p.message);
+  if (control == nullptr) return;
+  atomics_.execute(p, *control);
+  queue_control(c, *control);
+}
+
 void Core::deliver(RxMessage &m, sdk::Receive &receive) {
   m.receive = &receive;
   if (m.form != RxMessage::Form::kRendezvous) return say(inbox_.deliver(m));
