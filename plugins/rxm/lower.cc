@@ -338,8 +338,8 @@ void Lower::conceal(Registration &registration) {
   fi_close(&region_of(registration)->fid);
 }
 
-bool Lower::reads(const Link &link) {
-  return !link.held && (!shares_ || posted_ != 0) && !is_full();
+bool Lower::reads() {
+  return (!shares_ || posted_ != 0) && !is_full();
 }
 
 ssize_t Lower::resolve(const RmaVector &vector, uint64_t access, iovec *iov, size_t room) {

@@ -158,7 +158,7 @@ class Lower final : public Carrier, public sdk::Poller, public sdk::Handler {
                        int &err) override;
   Registration *enlist(const iovec &iov, void *&desc, int &err) override;
   void conceal(Registration &registration) override;
-  bool reads(const Link &link) override;
+  bool reads() override;
   ssize_t resolve(const RmaVector &vector, uint64_t access, iovec *iov, size_t room) override;
   uint64_t now_ns() override;
   void set_deadline(uint64_t at_ns) override;

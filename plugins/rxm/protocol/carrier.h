@@ -115,11 +115,8 @@ class Carrier {
     return nullptr;
   }
   virtual void conceal(Registration &registration) = 0;
-  // Whether packets of the peer are read as they come: there is room for them.
-  virtual bool reads(const Link &link) {
-    static_cast<void>(link);
-    return true;
-  }
+  // Whether packets of links that are not held are read as they come: there is room for them.
+  virtual bool reads() { return true; }
   // The local memory that a peer's atomic addresses: the number of iov filled, or -FI_EACCES.
   virtual ssize_t resolve(const RmaVector &vector, uint64_t access, iovec *iov, size_t room) = 0;
 

@@ -15,6 +15,7 @@
 #define WEFT_PLUGINS_RXM_PROTOCOL_CONNECTION_H
 
 #include "plugins/rxm/protocol/connection_state.h"
+#include "plugins/rxm/protocol/doubt.h"
 #include "plugins/rxm/protocol/operations.h"
 #include "plugins/rxm/protocol/peer.h"
 #include "plugins/rxm/wire/bare.h"
@@ -101,8 +102,7 @@ class Connection {
   Connection *next_ = nullptr;  // of its peer
   uint64_t started_at_ = 0;
   BareTags tags_heard_;
-  // When the peer first asked for another connection, and its last use at that time.
-  uint64_t doubted_at_ = 0, doubted_use_ = 0;
+  Doubt doubt_;
 };
 
 }  // namespace weft::rxm

@@ -10,12 +10,6 @@
 
 namespace weft::rxm {
 
-namespace {
-
-constexpr uint64_t kDeadNs = 1'000'000'000;  // without a packet while the peer asks for another
-
-}  // namespace
-
 // `err`: of operations that fail.
 void Core::follow(Peer &p, PeerLink::Next next, int err) {
   switch (next) {
@@ -108,16 +102,10 @@ void Core::hear(Connection &c) {
   look(p);
 }
 
-// The peer asks for a connection although it has one. Mostly that one is ending, and the carrier
-// will say so. But the end may have been lost with the network. Then nothing comes any more, and
-// the peer asks again and again.
+// The peer asks for another connection. One that is held does not get here (on_request).
 bool Core::seems_dead(Connection &c) {
-  if (c.state_ != State::kConnected || !carrier_.reads(*c.link_)) return false;
-  const uint64_t now = carrier_.now_ns();
-  if (c.doubted_use_ == c.idleness.last_use()) return now - c.doubted_at_ >= kDeadNs;
-  c.doubted_use_ = c.idleness.last_use();
-  c.doubted_at_ = now;
-  return false;
+  return c.state_ == State::kConnected && carrier_.reads() &&
+         c.doubt_.lasts(carrier_.now_ns(), c.idleness.last_use());
 }
 
 // Our request is accepted, by the process that listens at the peer's address.
