@@ -125,6 +125,11 @@ is told which one it waits for, on stderr.
 )"},
     {"final",
      R"(A source that tries to change a final key gets a warning, and its value is not used.
+So does an
+.Ic enable
+that names what a final
+.Ic disable
+forbids.
 )"},
 };
 

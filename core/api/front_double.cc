@@ -117,6 +117,10 @@ Result<void> Front::refuse(RefusedFile file) {
   if (file.library.empty()) return fail(FI_EINVAL, "no library");
   return {};
 }
+Result<void> Front::suppose(std::string_view what, const std::string &, const std::string &) {
+  if (what != "hostname") return fail(FI_EINVAL, "no such thing");
+  return {};
+}
 bool Front::control_allowed() {
   return false;
 }

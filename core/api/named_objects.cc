@@ -146,6 +146,13 @@ int diagnosis_refuse(struct fid *weft, const char *library, const char *why, con
   });
 }
 
+int diagnosis_suppose(struct fid *weft, const char *what, const char *name, const char *value,
+                      char **text) {
+  return command(text, [&] {
+    return process_of(weft).front.suppose(or_empty(what), or_empty(name), or_empty(value));
+  });
+}
+
 weft_diagnosis_ops diagnosis_ops = {
     .size = sizeof(weft_diagnosis_ops),
     .why = diagnosis_why,
@@ -157,6 +164,7 @@ weft_diagnosis_ops diagnosis_ops = {
     .detach_hook = diagnosis_detach_hook,
     .watch = diagnosis_watch,
     .refuse = diagnosis_refuse,
+    .suppose = diagnosis_suppose,
 };
 
 int weft_ops_open(struct fid *, const char *name, uint64_t flags, void **ops, void *) {

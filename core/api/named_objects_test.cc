@@ -112,6 +112,14 @@ TEST_F(NamedObjects, WeftAnswersInJsonOrGivesAReason) {
     EXPECT_EQ(ops->detach_hook(fid, fid, nullptr, &no_hook.text), -FI_EINVAL);
     EXPECT_EQ(ops->attach_hook(fid, fid, "tarce", nullptr), -FI_ENOENT);
   }
+  {
+    Text good, bad;
+    EXPECT_EQ(ops->suppose(fid, "hostname", nullptr, "login1", &good.text), 0);
+    EXPECT_EQ(good.text, nullptr);
+    EXPECT_EQ(ops->suppose(fid, "weather", "", "fair", &bad.text), -FI_EINVAL);
+    EXPECT_STREQ(bad.text, "no such thing");
+    EXPECT_EQ(ops->suppose(fid, nullptr, nullptr, nullptr, nullptr), -FI_EINVAL);
+  }
   EXPECT_EQ(fi_close(fid), 0);
 }
 

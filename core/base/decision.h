@@ -110,6 +110,15 @@ class DecisionRecord {
   std::vector<Decision> decisions_;
 };
 
+// How a value of the configuration came to have no effect.
+enum class Override : uint8_t {
+  kReplaced,   // a stronger source has the same key
+  kLifted,     // a stronger source names what is disabled
+  kShadowed,   // a later rule has the same match
+  kFinal,      // the key is final
+  kNotSystem,  // the key counts only in files of the system
+};
+
 // A mistake in the configuration, or (`note`) something that is only good to know.
 struct Diagnostic {
   bool error = false;

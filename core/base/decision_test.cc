@@ -133,6 +133,20 @@ TEST(Render, ADiagnosticHasItsPlaceOnce) {
   EXPECT_EQ(line_of(Diagnostic{.text = "no"}), "no");
 }
 
+TEST(Render, AnOverriddenValueHasThePlaceThatCounts) {
+  const Rule by = Rule::file("a.yaml", 3, 5);
+  std::vector<std::string> told;
+  for (const Override how : {Override::kReplaced, Override::kLifted, Override::kShadowed,
+                             Override::kFinal, Override::kNotSystem})
+    told.push_back(std::string(word_of(how)) + ": " + text_of(how, by));
+  EXPECT_THAT(
+      told, testing::ElementsAre("replaced: replaced at a.yaml:3:5", "lifted: lifted by a.yaml:3:5",
+                                 "shadowed: the later rule at a.yaml:3:5 has the same match",
+                                 "final: ignored, since the key is final in a.yaml:3:5",
+                                 "not system: ignored, since the key counts only in files of the "
+                                 "system"));
+}
+
 TEST(DecisionRecord, TextIsATableWithAlignedColumns) {
   DecisionRecord record;
   EXPECT_EQ(record.to_text(), "");

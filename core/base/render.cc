@@ -135,6 +135,38 @@ std::string line_of(const Diagnostic &diagnostic) {
   return in_line(text_of(where), diagnostic.text);
 }
 
+std::string_view word_of(Override how) {
+  switch (how) {
+    case Override::kReplaced:
+      return "replaced";
+    case Override::kLifted:
+      return "lifted";
+    case Override::kShadowed:
+      return "shadowed";
+    case Override::kFinal:
+      return "final";
+    case Override::kNotSystem:
+      break;
+  }
+  return "not system";
+}
+
+std::string text_of(Override how, const Rule &by) {
+  switch (how) {
+    case Override::kReplaced:
+      return "replaced at " + text_of(by);
+    case Override::kLifted:
+      return "lifted by " + text_of(by);
+    case Override::kShadowed:
+      return "the later rule at " + text_of(by) + " has the same match";
+    case Override::kFinal:
+      return "ignored, since the key is final in " + text_of(by);
+    case Override::kNotSystem:
+      break;
+  }
+  return "ignored, since the key counts only in files of the system";
+}
+
 nlohmann::ordered_json json_of(const DecisionRecord &record) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Decision &decision : record.decisions()) {

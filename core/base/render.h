@@ -56,6 +56,10 @@ std::string lost_line(const Decision &decision, std::string_view provider);
 // A diagnostic with its place in front, unless the text has it.
 std::string line_of(const Diagnostic &diagnostic);
 
+// "replaced", "lifted", ...; and with the place that counts instead: "replaced at site.yaml:3:5".
+std::string_view word_of(Override how);
+std::string text_of(Override how, const Rule &by);
+
 // The same as DecisionRecord::to_json().
 nlohmann::ordered_json json_of(const DecisionRecord &record);
 // {"severity", "where", "text"}

@@ -33,6 +33,8 @@ class NameCheck {
         unit(one.value, std::string(key.path), one.origin.where);
       else if (key.form == KeyForm::kLabels)
         word(one.value, std::string(key.path), one.origin.where, stacks_, "stack", true);
+      else if (key.form == KeyForm::kKeys)
+        final(one);
     }
   }
   void value(const PolicyKey &key, const std::optional<Sourced<NameList>> &names) {
@@ -67,6 +69,22 @@ class NameCheck {
     word(name, what, where, known_, "unit", false);
   }
 
+  // "stacks.rdm" or "params.tcp.iface". A site may forbid a stack that it does not define.
+  void final(const Sourced<std::string> &key) {
+    const std::string_view path = key.value;
+    const size_t dot = path.find('.'), second = path.find('.', dot + 1);
+    if (dot == std::string_view::npos) return;
+    const std::string top(path.substr(0, dot)), name(path.substr(dot + 1, second - dot - 1));
+    const Rule &where = key.origin.where;
+    if (top == "stacks") word(name, "final: stacks", where, stacks_, "stack", false);
+    if (top != "params") return;
+    const UnitInfo *known = find_unit(units_, name);
+    if (known == nullptr)
+      unit(name, "final: params", where);
+    else if (second != std::string_view::npos)
+      declared(*known, std::string(path.substr(second + 1)), "final: params." + name, where);
+  }
+
   void element(const StackElement &element, const std::string &what) {
     const UnitInfo *unit = find_unit(units_, element.name);
     const std::string kind(kind_of(element.kind));
@@ -87,11 +105,15 @@ class NameCheck {
   }
 
   // An unknown parameter of a known unit is always a mistake.
-  void param(const UnitInfo &unit, const std::string &key, const std::string &value,
-             const std::string &what, const Rule &where) {
+  void declared(const UnitInfo &unit, const std::string &key, const std::string &what,
+                const Rule &where) {
     std::vector<std::string> words;
     for (const ParamInfo &one : unit.params) words.push_back(one.name);
     word(key, what, where, words, "parameter", true);
+  }
+  void param(const UnitInfo &unit, const std::string &key, const std::string &value,
+             const std::string &what, const Rule &where) {
+    declared(unit, key, what, where);
     for (const ParamInfo &one : unit.params) {
       if (one.name != key) continue;
       const auto parsed = parse_param({one.type, one.name, one.minimum, one.maximum}, value);

@@ -32,6 +32,7 @@ PolicySources Front::Impl::sources() const {
   sources.reader_library = options.library_folder + "/weft/weft-config.so";
   sources.secure = options.secure;
   sources.library_folder = options.library_folder;
+  sources.stand_ins = supposed.files();
   return sources;
 }
 
@@ -171,6 +172,20 @@ Result<void> Front::refuse(RefusedFile file) {
     return fail(FI_EBUSY, "the plugins are known already: refuse a file before anything else");
   impl_->refused.push_back(std::move(file));
   return {};
+}
+
+Result<void> Front::suppose(std::string_view what, const std::string &name,
+                            const std::string &value) {
+  return guarded(
+      [&]() -> Result<void> {
+        const std::lock_guard lock(impl_->mutex);
+        if (impl_->ready)
+          return fail(FI_EBUSY, "the configuration is known already: suppose before anything else");
+        WEFT_CHECK(impl_->supposed.add(what, name, value, impl_->sources()));
+        impl_->place = impl_->supposed.applied_to(Place::of_process());
+        return {};
+      },
+      as_error);
 }
 
 bool Front::control_allowed() {

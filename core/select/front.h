@@ -106,6 +106,9 @@ class Front {
   // anything is asked.
   void listen(PluginCalls::Listener listener, void *arg);
   Result<void> refuse(RefusedFile file);
+  // Before anything is asked: answers as for a machine that is not quite this one
+  // (weft_diagnosis_ops::suppose).
+  Result<void> suppose(std::string_view what, const std::string &name, const std::string &value);
 
   // Whether the policy lets other processes of the user attach hooks (`control`).
   bool control_allowed();

@@ -32,6 +32,7 @@
 #include "core/select/misses.h"
 #include "core/select/policy.h"
 #include "core/select/rules.h"
+#include "core/select/suppositions.h"
 #include "core/stack/stack.h"
 
 namespace weft {
@@ -167,10 +168,11 @@ struct Front::Impl {
   const FrontOptions options;
   const std::shared_ptr<PluginCalls> calls = std::make_shared<PluginCalls>();
   std::atomic<size_t> watches{0};  // threads of CallWatch
-  const Place place = Place::of_process();
 
   std::mutex mutex;  // preparation, and what is built later
   bool ready = false;
+  Place place = Place::of_process();  // constant once it is ready
+  Suppositions supposed;
   std::vector<RefusedFile> refused;
   Policy policy;
   // Destroyed after the stacks: when its plugins' fini() runs, nothing may be open.

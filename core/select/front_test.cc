@@ -544,6 +544,35 @@ TEST_F(FrontTest, AFileThatIsRefusedIsNotOpened) {
   EXPECT_FALSE(from.refuse({"/late.so", Stage::kGetinfo, "", ""})) << "it was asked already";
 }
 
+// Questions about another site and another host, in the order in which rules ask.
+TEST_F(FrontTest, AnswersAsForAnotherMachine) {
+  site("version: 1\nproviders: {disable: [udp]}\n");
+  const std::string trial =
+      system_.write("trial.yaml",
+                    "version: 1\nproviders:\n  rank:\n"
+                    "  - {match: {hostname: login7, netdev: docker0}, enable: false}\n"
+                    "  - {match: {executable: solver, netdev: hsn0}, rank: 900}\n");
+  const std::string place = system_.path() + "/etc/weft/10-site.yaml";
+  EXPECT_THAT(shown(ask(front(), hints_for(FI_EP_DGRAM).get(), 0, -FI_ENODATA)),
+              testing::IsEmpty());
+  Front &from = front({{"FI_PROVIDER", "udp"}});
+  ASSERT_TRUE(from.suppose("file", place, trial));
+  EXPECT_THAT(shown(ask(from)), ElementsAre("udp eth0", "udp docker0"));
+  EXPECT_THAT(from.suppose("hostname", "", "login7").error().text, HasSubstr("before anything"));
+
+  Front &elsewhere = front({{"FI_PROVIDER", "udp"}});
+  ASSERT_TRUE(elsewhere.suppose("file", place, trial));
+  ASSERT_TRUE(elsewhere.suppose("hostname", "", "login7"));
+  EXPECT_THAT(shown(ask(elsewhere)), ElementsAre("udp eth0"));
+
+  Front &other = front({{"FI_PROVIDER", "udp"}});
+  ASSERT_TRUE(other.suppose("file", place, trial));
+  ASSERT_TRUE(other.suppose("executable", "", "/opt/solver"));
+  ASSERT_TRUE(other.suppose("netdev", "docker0", "hsn0"));
+  EXPECT_THAT(shown(ask(other)), ElementsAre("udp docker0", "udp eth0"));
+  EXPECT_FALSE(front().suppose("file", "/elsewhere.yaml", trial));
+}
+
 // The words of a remedy are anybody's; they do not make the core's own reason of it.
 TEST_F(FrontTest, ARemedyThatSendsToAManualHidesNoReason) {
   site(

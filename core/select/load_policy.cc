@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <tuple>
 #include <type_traits>
@@ -62,6 +64,14 @@ Result<std::string> read_file(const std::string &path) {
   }
 }
 
+bool is_drop_in(std::string_view name) {
+  return name.size() > 5 && name.front() != '.' && name.substr(name.size() - 5) == ".yaml";
+}
+
+std::string_view folder_of(std::string_view path) {
+  return path.substr(0, path.rfind('/'));
+}
+
 // The *.yaml files of a folder, in order of names. None if there is no such folder.
 std::vector<std::string> drop_ins(const std::string &folder, std::vector<Diagnostic> &diagnostics) {
   std::vector<std::string> files;
@@ -73,12 +83,22 @@ std::vector<std::string> drop_ins(const std::string &folder, std::vector<Diagnos
     return files;
   }
   while (const dirent *entry = ::readdir(dir)) {
-    const std::string_view name = entry->d_name;
-    if (name.size() > 5 && name.front() != '.' && name.substr(name.size() - 5) == ".yaml")
-      files.push_back(folder + "/" + std::string(name));
+    if (is_drop_in(entry->d_name)) files.push_back(folder + "/" + entry->d_name);
   }
   ::closedir(dir);
   std::sort(files.begin(), files.end());
+  return files;
+}
+
+// The same, with the files that others stand in for, whether they are there or not.
+std::vector<std::string> drop_ins(const std::string &folder, const PolicySources &sources,
+                                  std::vector<Diagnostic> &diagnostics) {
+  std::vector<std::string> files = drop_ins(folder, diagnostics);
+  for (const auto &[path, file] : sources.stand_ins) {
+    if (folder_of(path) != folder) continue;
+    if (!std::ranges::binary_search(files, path))
+      files.insert(std::ranges::upper_bound(files, path), path);
+  }
   return files;
 }
 
@@ -107,15 +127,17 @@ class Merger {
       : policy_(policy), sources_(sources), reader_(sources.reader) {}
 
   // Reads and merges one file. False: there is no such file.
-  bool file(const std::string &path, bool system) {
+  bool file(const std::string &place, bool system) {
+    const auto stand_in = sources_.stand_ins.find(place);
+    const bool supposed = stand_in != sources_.stand_ins.end();
+    const std::string &path = supposed ? stand_in->second : place;
     Result<std::string> text = read_file(path);
+    if (!text && text.error().code == FI_ENOENT && !supposed) return false;
+    policy_.files.push_back({path, system, false, supposed ? place : ""});
     if (!text) {
-      if (text.error().code == FI_ENOENT) return false;
       error(Rule::file(path), text.error().text + ": the file is left out");
-      policy_.files.push_back({path, system, false});
       return true;
     }
-    policy_.files.push_back({path, system, false});
     if (reader_ == nullptr && reader_error_.empty()) {
       Result<const weft_config_reader *> opened = open_reader(sources_);
       if (opened)
@@ -177,22 +199,41 @@ class Merger {
       if (!folders) {
         error(Rule::environment("FI_PROVIDER_PATH"),
               folders.error().text + ": the variable is ignored");
-      } else if (!folders->empty() &&
-                 may_set("plugins.path", Rule::environment("FI_PROVIDER_PATH"))) {
-        std::vector<Sourced<std::string>> path;
+      } else {
+        PolicyContent given;
         for (std::string &folder : *folders)
-          path.push_back({std::move(folder), {Rule::environment("FI_PROVIDER_PATH")}});
-        policy_.plugin_path.insert(policy_.plugin_path.begin(), path.begin(), path.end());
+          given.plugin_path.push_back({std::move(folder), {Rule::environment("FI_PROVIDER_PATH")}});
+        merge(*find_policy_key("plugins", "path"), &PolicyContent::plugin_path, given);
       }
     }
     if (const std::string *text = value("FI_CONTROL")) {
       if (*text != "allow" && *text != "deny")
         error(Rule::environment("FI_CONTROL"),
               "FI_CONTROL=" + *text + ": write allow or deny: the variable is ignored");
-      else if (may_set("control", Rule::environment("FI_CONTROL")))
-        policy_.control_allow = {*text == "allow", {Rule::environment("FI_CONTROL")}};
+      else {
+        PolicyContent given;
+        given.control_allow = {*text == "allow", {Rule::environment("FI_CONTROL")}};
+        merge(*find_policy_key("", "control"), &PolicyContent::control_allow, given);
+      }
     }
     policy_.variables = sources_.environment;
+  }
+
+  // A rule has no effect if a later one with the same match says all that it says.
+  void note_shadowed_rules() {
+    struct Later {
+      Rule rank, enable;
+    };
+    std::map<std::array<std::string_view, 6>, Later> later;
+    for (auto rule = policy_.ranks.rbegin(); rule != policy_.ranks.rend(); ++rule) {
+      Later &found = later[{rule->provider, rule->netdev, rule->subnet, rule->ep_type,
+                            rule->hostname, rule->executable}];
+      const Rule &by = rule->rank ? found.rank : found.enable;
+      if ((!rule->rank || !found.rank.empty()) && (!rule->enable || !found.enable.empty()))
+        note(&PolicyContent::ranks, {*rule}, Override::kShadowed, by);
+      if (rule->rank) found.rank = rule->origin.where;
+      if (rule->enable) found.enable = rule->origin.where;
+    }
   }
 
   // A value is final if a final key covers it, whichever source set it.
@@ -210,16 +251,6 @@ class Merger {
     if (!policy_.refusal) policy_.refusal = policy_.diagnostics.back();
   }
 
-  bool may_set(std::string_view key, const Rule &where) {
-    const Sourced<std::string> *final = final_key(policy_, key);
-    if (final == nullptr) return true;
-    policy_.diagnostics.push_back({false, where,
-                                   std::string(key) + " is final in " +
-                                       text_of(final->origin.where) +
-                                       ": what stands here is ignored"});
-    return false;
-  }
-
   // Keeps the names of a file that is left out, so that policy_json can report the wrong ones.
   void keep_names(const PolicyContent &read, bool system) {
     Policy &part = policy_.flawed.emplace_back();
@@ -231,74 +262,126 @@ class Merger {
   void merge(const PolicyContent &read, bool system) {
     for_each_key<PolicyContent>([&](const PolicyKey &key, auto member) {
       if (key.merge == KeyMerge::kSystem && !system)
-        ignore(key, read.*member);
+        ignore(key, member, read);
       else
-        merge(key, policy_.*member, read.*member);
+        merge(key, member, read);
     });
+  }
+
+  // Notes values that do not count.
+  template <class T>
+  void note(T PolicyContent::*member, T values, Override how, const Rule &by) {
+    Overridden &one = policy_.overridden.emplace_back();
+    one.values.*member = std::move(values);
+    one.how = how;
+    one.by = by;
+  }
+
+  // Whether values may be set that stand at `where`; else they are noted.
+  template <class T>
+  bool may_set(std::string_view key, const Rule &where, T PolicyContent::*member, const T &values) {
+    const Sourced<std::string> *final = final_key(policy_, key);
+    if (final == nullptr) return true;
+    policy_.diagnostics.push_back({false, where,
+                                   std::string(key) + " is final in " +
+                                       text_of(final->origin.where) +
+                                       ": what stands here is ignored"});
+    note(member, values, Override::kFinal, final->origin.where);
+    return false;
   }
 
   // ---- merging the values of one key, by their type
 
   template <class T>
-  void merge(const PolicyKey &key, std::optional<Sourced<T>> &merged,
-             const std::optional<Sourced<T>> &read) {
-    if (!read || !may_set(key.path, read->origin.where)) return;
+  void merge(const PolicyKey &key, std::optional<Sourced<T>> PolicyContent::*member,
+             const PolicyContent &given) {
+    const std::optional<Sourced<T>> &read = given.*member;
+    if (!read || !may_set(key.path, read->origin.where, member, read)) return;
+    std::optional<Sourced<T>> &merged = policy_.*member;
+    if (merged) note(member, merged, Override::kReplaced, read->origin.where);
     merged = read;
     if constexpr (std::is_same_v<T, NameList>)
       if (key.merge == KeyMerge::kLift) lift(read->value);
   }
 
-  // A stronger enable lifts a weaker disable.
+  // A stronger enable lifts a weaker disable, unless that is final.
   void lift(const NameList &enabled) {
-    if (final_key(policy_, "providers.disable") != nullptr) return;
+    const Sourced<std::string> *final = final_key(policy_, "providers.disable");
     for (const auto &name : enabled) {
-      std::erase_if(policy_.disable, [&](const Sourced<std::string> &disabled) {
+      const auto lifts = [&](const Sourced<std::string> &disabled) {
         return same_word(disabled.value, name.value);
-      });
+      };
+      const auto disabled = std::ranges::find_if(policy_.disable, lifts);
+      if (disabled == policy_.disable.end()) continue;
+      if (final != nullptr) {
+        policy_.diagnostics.push_back({false, name.origin.where,
+                                       name.value +
+                                           " stays disabled: " + text_of(disabled->origin.where) +
+                                           " disables it, and providers.disable is final in " +
+                                           text_of(final->origin.where)});
+        continue;
+      }
+      note(&PolicyContent::disable, {*disabled}, Override::kLifted, name.origin.where);
+      std::erase_if(policy_.disable, lifts);
     }
   }
 
   template <class T>
-  void merge(const PolicyKey &key, std::vector<T> &merged, const std::vector<T> &read) {
-    if (read.empty() || !may_set(key.path, read[0].origin.where)) return;
+  void merge(const PolicyKey &key, std::vector<T> PolicyContent::*member,
+             const PolicyContent &given) {
+    const std::vector<T> &read = given.*member;
+    if (read.empty() || !may_set(key.path, read[0].origin.where, member, read)) return;
+    std::vector<T> &merged = policy_.*member;
     merged.insert(key.merge == KeyMerge::kInFront ? merged.begin() : merged.end(), read.begin(),
                   read.end());
   }
 
-  void merge(const PolicyKey &key, std::vector<StackSpec> &merged,
-             const std::vector<StackSpec> &read) {
-    for (const StackSpec &spec : read) {
-      if (!may_set(path_of(key, spec), spec.origin.where)) continue;
+  void merge(const PolicyKey &key, std::vector<StackSpec> PolicyContent::*member,
+             const PolicyContent &given) {
+    std::vector<StackSpec> &merged = policy_.*member;
+    for (const StackSpec &spec : given.*member) {
+      if (!may_set(path_of(key, spec), spec.origin.where, member, {spec})) continue;
+      for (const StackSpec &old : merged)
+        if (old.name == spec.name) note(member, {old}, Override::kReplaced, spec.origin.where);
       std::erase_if(merged, [&](const StackSpec &old) { return old.name == spec.name; });
       merged.push_back(spec);
     }
   }
 
-  void merge(const PolicyKey &key, std::vector<UnitParam> &merged,
-             const std::vector<UnitParam> &read) {
-    for (const UnitParam &param : read) {
-      if (may_set(path_of(key, param), param.value.origin.where)) merged.push_back(param);
+  void merge(const PolicyKey &key, std::vector<UnitParam> PolicyContent::*member,
+             const PolicyContent &given) {
+    std::vector<UnitParam> &merged = policy_.*member;
+    for (const UnitParam &param : given.*member) {
+      if (may_set(path_of(key, param), param.value.origin.where, member, {param}))
+        merged.push_back(param);
     }
     // The last entry of a parameter, which is the strongest, stays.
     const auto name = [](const UnitParam &param) { return std::tie(param.unit, param.key); };
     std::reverse(merged.begin(), merged.end());
     std::stable_sort(merged.begin(), merged.end(),
                      [&](const UnitParam &a, const UnitParam &b) { return name(a) < name(b); });
-    merged.erase(
-        std::unique(merged.begin(), merged.end(),
-                    [&](const UnitParam &a, const UnitParam &b) { return name(a) == name(b); }),
-        merged.end());
+    std::vector<UnitParam> strongest;
+    for (UnitParam &param : merged) {
+      if (strongest.empty() || name(strongest.back()) != name(param))
+        strongest.push_back(std::move(param));
+      else
+        note(member, {std::move(param)}, Override::kReplaced, strongest.back().value.origin.where);
+    }
+    merged = std::move(strongest);
   }
 
   // A key that counts only in files of the system, in another file.
   template <class T>
-  void ignore(const PolicyKey &key, const T &read) {
-    if constexpr (std::is_same_v<T, NameList>)
+  void ignore(const PolicyKey &key, T PolicyContent::*member, const PolicyContent &given) {
+    if constexpr (std::is_same_v<T, NameList>) {
+      const NameList &read = given.*member;
       for (const auto &one : read)
         policy_.diagnostics.push_back(
             {false, one.origin.where,
              "`" + std::string(key.path) +
                  "` counts only in files of the system: it is ignored here"});
+      if (!read.empty()) note(member, read, Override::kNotSystem, {});
+    }
   }
 
   // ---- marking values as final
@@ -326,6 +409,16 @@ class Merger {
 
 }  // namespace
 
+bool is_read(const PolicySources &sources, const std::string &path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return false;
+  if (std::ranges::find(sources.system_folders, folder_of(path)) != sources.system_folders.end())
+    return is_drop_in(std::string_view(path).substr(slash + 1));
+  if (sources.secure) return false;
+  const auto named = sources.environment.find("FI_CONFIG");
+  return path == sources.user_file || (named != sources.environment.end() && path == named->second);
+}
+
 Policy load_policy(const PolicySources &sources) {
   Policy policy;
   // A provider that stock libfabric dropped; programs still ask for it, some of them by its protocol.
@@ -345,7 +438,7 @@ Policy load_policy(const PolicySources &sources) {
                              .only_for_caps = parts[i].second});
   Merger merger(policy, sources);
   for (const std::string &folder : sources.system_folders) {
-    for (const std::string &path : drop_ins(folder, policy.diagnostics))
+    for (const std::string &path : drop_ins(folder, sources, policy.diagnostics))
       (void)merger.file(path, true);
   }
   if (!sources.secure) {
@@ -360,6 +453,7 @@ Policy load_policy(const PolicySources &sources) {
     }
     merger.environment();
   }
+  merger.note_shadowed_rules();
   merger.mark_finals();
   return policy;
 }

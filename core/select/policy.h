@@ -41,7 +41,15 @@ namespace weft {
 struct PolicyFile {
   std::string path;
   bool system = false;
-  bool used = false;  // false: had errors
+  bool used = false;    // false: had errors
+  std::string as = {};  // the path in whose place it was read; empty: its own
+};
+
+// What a source says and what does not count.
+struct Overridden {
+  PolicyContent values;  // nothing but these
+  Override how = Override::kReplaced;
+  Rule by = {};  // the place that counts instead
 };
 
 // The merged policy.
@@ -53,6 +61,7 @@ struct Policy : PolicyContent {
   std::map<std::string, std::string> variables;  // FI_*, for the parameters of units
   std::vector<PolicyFile> files;                 // weakest first
   std::vector<Diagnostic> diagnostics;
+  std::vector<Overridden> overridden;
   // The files with errors, each as far as it could be read. They are not applied; check_names looks
   // at the names in them.
   std::vector<Policy> flawed;
@@ -68,9 +77,15 @@ struct PolicySources {
   const weft_config_reader *reader = nullptr;      // instead of it
   std::string library_folder;                      // that of libfabric.so.1 (file_trust.h)
   bool secure = false;
+  // For questions about a file that is not installed (suppositions.h): a path, and the file that is
+  // read in its place, whether something stands there or not.
+  std::map<std::string, std::string> stand_ins = {};
 };
 
 Policy load_policy(const PolicySources &sources);
+
+// Whether load_policy() would read a file of this path if it were there.
+bool is_read(const PolicySources &sources, const std::string &path);
 
 // Whether a dotted key ("params.tcp.interfaces") is final; null: no. The key that says so covers
 // all beneath it.
@@ -111,8 +126,9 @@ std::vector<std::string> variables_of(const UnitInfo &unit, std::string_view par
 // theirs has; a note where stock libfabric knows such a variable.
 std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<UnitInfo> &units);
 
-// {"files": [{"path", "used"}], "diagnostics": [{"severity", "where", "text"}], "values": [{"key",
-// "value", "origin", "final"}]}
+// {"files": [{"path", "system", "used", "as"}], "diagnostics": [{"severity", "where", "text"}],
+// "values": [{"key", "value", "origin", "final"}], "overridden": [{"key", "value", "origin", "how",
+// "by", "text"}]}
 std::string policy_json(const Policy &policy, const std::vector<UnitInfo> &units);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The merged policy as JSON: what `weft config show --origin` and `weft config lint` print.
+// The merged policy as JSON: what `weft config show --all` and `weft config lint` print.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -56,20 +56,9 @@ ordered_json stack_json(const std::vector<StackElement> &elements) {
   return out;
 }
 
-// The values of all keys, each with its origin, in the order of the table of keys.
+// A list of values, each with its key and origin.
 class Values {
  public:
-  Values(const Policy &policy, const std::vector<UnitInfo> &units,
-         std::vector<Diagnostic> &diagnostics)
-      : policy_(policy), units_(units), diagnostics_(diagnostics) {}
-
-  ordered_json list() {
-    for_each_key<PolicyContent>(
-        [&](const PolicyKey &key, auto member) { add(key, policy_.*member); });
-    return std::move(list_);
-  }
-
- private:
   void add(const std::string &path, ordered_json value, const Origin &origin) {
     list_.push_back({{"key", path},
                      {"value", std::move(value)},
@@ -98,30 +87,105 @@ class Values {
     for (const StackSpec &spec : stacks)
       add(path_of(key, spec), stack_json(spec.elements), spec.origin);
   }
-
-  // Parameters as the units get them; those of units that are not here as they were written. In
-  // front of them what the environment says.
   void add(const PolicyKey &key, const std::vector<UnitParam> &params) {
-    add_environment();
-    const auto path = [&](const std::string &unit, const std::string &name) {
-      return path_of(key, UnitParam{unit, name, {}});
-    };
-    for (const UnitInfo &unit : units_) {
-      std::map<std::string, Setting> strongest;
-      for (Setting &setting : settings_of(policy_, unit, &diagnostics_))
-        strongest[setting.key] = setting;
-      for (const auto &[name, setting] : strongest) {
-        const std::string full = path(unit.name, name);
-        add(full, setting.value, {setting.where, final_key(policy_, full) != nullptr});
+    for (const UnitParam &param : params)
+      add(path_of(key, param), param.value.value, param.value.origin);
+  }
+
+  ordered_json take() { return std::move(list_); }
+
+ private:
+  ordered_json list_ = ordered_json::array();
+};
+
+// The values of a policy, those that count and those that do not.
+class PolicyValues {
+ public:
+  PolicyValues(const Policy &policy, const std::vector<UnitInfo> &units,
+               std::vector<Diagnostic> &diagnostics)
+      : policy_(policy), units_(units), diagnostics_(diagnostics) {
+    for (const Overridden &one : policy.overridden) overridden(one);
+    lifted_by_filter();
+    // In the order of the table of keys. The environment stands in front of the parameters.
+    for_each_key<PolicyContent>([&](const PolicyKey &key, auto member) {
+      if constexpr (std::is_same_v<decltype(member), std::vector<UnitParam> PolicyContent::*>) {
+        add_environment();
+        params(key, policy_.*member);
+      } else {
+        values_.add(key, policy_.*member);
       }
-      for (const ParamInfo &param : unit.params) {
-        if (!strongest.contains(param.name) && param.has_default)
-          add(path(unit.name, param.name), param.default_value, {Rule::of_declaration()});
-      }
+    });
+  }
+
+  ordered_json values() { return values_.take(); }
+  ordered_json overridden() { return std::move(overridden_); }
+
+ private:
+  void overridden(const Overridden &one) {
+    Values without_effect;
+    for_each_key<PolicyContent>(
+        [&](const PolicyKey &key, auto member) { without_effect.add(key, one.values.*member); });
+    overridden(without_effect.take(), one.how, one.by);
+  }
+  void overridden(ordered_json values, Override how, const Rule &by) {
+    for (ordered_json &value : values) {
+      value.erase("final");
+      value["how"] = word_of(how);
+      value["by"] = text_of(by);
+      value["text"] = text_of(how, by);
+      overridden_.push_back(std::move(value));
     }
+  }
+  void overridden(const std::string &path, const Setting &setting, Override how, const Rule &by) {
+    Values without_effect;
+    without_effect.add(path, setting.value, {setting.where});
+    overridden(without_effect.take(), how, by);
+  }
+
+  void lifted_by_filter() {
+    for (const auto &disabled : policy_.disable) {
+      const UnitInfo *unit = find_unit(units_, disabled.value);
+      if (unit == nullptr || disabled.origin.final || !filter_names(policy_, *unit)) continue;
+      overridden({.values = {.disable = {disabled}},
+                  .how = Override::kLifted,
+                  .by = Rule::environment("FI_PROVIDER")});
+    }
+  }
+
+  // Parameters as the units get them; those of units that are not here as they were written.
+  void params(const PolicyKey &key, const std::vector<UnitParam> &params) {
+    for (const UnitInfo &unit : units_) params_of(key, unit);
     for (const UnitParam &param : params) {
-      if (find_unit(units_, param.unit) == nullptr)
-        add(path_of(key, param), param.value.value, param.value.origin);
+      if (find_unit(units_, param.unit) == nullptr) values_.add(key, std::vector{param});
+    }
+  }
+
+  void params_of(const PolicyKey &key, const UnitInfo &unit) {
+    const auto path = [&](const std::string &name) {
+      return path_of(key, UnitParam{unit.name, name, {}});
+    };
+    std::map<std::string, Setting> strongest;
+    const std::vector<Setting> settings = settings_of(policy_, unit, &diagnostics_);
+    for (const Setting &setting : settings) strongest[setting.key] = setting;
+    for (const Setting &setting : settings) {
+      const Rule &by = strongest[setting.key].where;
+      if (setting.where != by) overridden(path(setting.key), setting, Override::kReplaced, by);
+    }
+    for (const auto &[name, setting] : strongest) {
+      const std::string full = path(name);
+      values_.add(full, setting.value, {setting.where, final_key(policy_, full) != nullptr});
+    }
+    for (const ParamInfo &param : unit.params) {
+      const std::string full = path(param.name);
+      if (!strongest.contains(param.name) && param.has_default)
+        values_.add(full, param.default_value, {Rule::of_declaration()});
+      const Sourced<std::string> *final = final_key(policy_, full);
+      for (const std::string &variable : variables_of(unit, param.name)) {
+        const auto given = policy_.variables.find(variable);
+        if (final != nullptr && given != policy_.variables.end())
+          overridden(full, {param.name, given->second, Rule::environment(variable)},
+                     Override::kFinal, final->origin.where);
+      }
     }
   }
 
@@ -133,27 +197,28 @@ class Values {
         for (const Word &word : item.units) text += (text.empty() ? "" : ";") + word.text;
         items.push_back(std::move(text));
       }
-      add(policy_.filter->exclude ? "filter.exclude" : "filter.include", std::move(items),
-          {Rule::environment("FI_PROVIDER")});
+      values_.add(policy_.filter->exclude ? "filter.exclude" : "filter.include", std::move(items),
+                  {Rule::environment("FI_PROVIDER")});
     }
     if (!policy_.hooks.empty()) {
       ordered_json hooks = ordered_json::array();
       for (const Word &word : policy_.hooks) hooks.push_back(word.text);
-      add("hooks", std::move(hooks), {Rule::environment("FI_HOOK")});
+      values_.add("hooks", std::move(hooks), {Rule::environment("FI_HOOK")});
     }
   }
 
   const Policy &policy_;
   const std::vector<UnitInfo> &units_;
   std::vector<Diagnostic> &diagnostics_;
-  ordered_json list_ = ordered_json::array();
+  Values values_;
+  ordered_json overridden_ = ordered_json::array();
 };
 
 }  // namespace
 
 std::string policy_json(const Policy &policy, const std::vector<UnitInfo> &units) {
   std::vector<Diagnostic> diagnostics = policy.diagnostics;
-  ordered_json values = Values(policy, units, diagnostics).list();
+  PolicyValues all_values(policy, units, diagnostics);
   std::vector<const Policy *> all = {&policy};
   for (const Policy &one : policy.flawed) all.push_back(&one);
   for (const Policy *one : all) {
@@ -169,10 +234,14 @@ std::string policy_json(const Policy &policy, const std::vector<UnitInfo> &units
   ordered_json json;
   json["files"] = ordered_json::array();
   for (const PolicyFile &file : policy.files)
-    json["files"].push_back({{"path", file.path}, {"system", file.system}, {"used", file.used}});
+    json["files"].push_back({{"path", file.path},
+                             {"system", file.system},
+                             {"used", file.used},
+                             {"as", file.as.empty() ? file.path : file.as}});
   json["diagnostics"] = ordered_json::array();
   for (const Diagnostic &one : diagnostics) json["diagnostics"].push_back(json_of(one));
-  json["values"] = std::move(values);
+  json["values"] = all_values.values();
+  json["overridden"] = all_values.overridden();
   return dump(json);
 }
 

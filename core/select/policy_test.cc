@@ -8,9 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/render.h"
-#include "core/loader/test_folder.h"
 #include "core/select/stock_variables.h"
-#include "tests/paths.h"
+#include "core/select/test_policy.h"
 
 namespace weft {
 namespace {
@@ -19,54 +18,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
-
-UnitInfo unit(const char *name, uint32_t kind = WEFT_KIND_PROVIDER, const char *ofi_name = "") {
-  UnitInfo info;
-  info.name = name;
-  info.ofi_name = ofi_name;
-  info.kind = kind;
-  info.params = {{.type = WEFT_TYPE_INT,
-                  .name = "connect_timeout_ms",
-                  .default_value = "5000",
-                  .help = "",
-                  .has_default = true,
-                  .minimum = 1,
-                  .maximum = 100000},
-                 {.type = WEFT_TYPE_STRING, .name = "iface", .default_value = "", .help = ""}};
-  return info;
-}
-
-class PolicyTest : public ::testing::Test {
- protected:
-  // Files are given from the weakest to the strongest.
-  std::string vendor(std::string_view text) {
-    return folder_.write("usr/share/weft/00-vendor.yaml", text);
-  }
-  std::string site(std::string_view text, const char *name = "10-site.yaml") {
-    return folder_.write(std::string("etc/weft/") + name, text);
-  }
-  std::string user(std::string_view text) { return folder_.write("home/weft.yaml", text); }
-
-  Policy load(std::map<std::string, std::string> environment = {}) {
-    PolicySources sources;
-    sources.system_folders = {folder_.at("usr/share/weft"), folder_.at("etc/weft")};
-    sources.user_file = folder_.at("home/weft.yaml");
-    sources.environment = std::move(environment);
-    sources.reader_library = reader_;
-    sources.secure = secure_;
-    return load_policy(sources);
-  }
-  static std::string texts(const Policy &policy) {
-    std::string all;
-    for (const Diagnostic &one : policy.diagnostics)
-      all += text_of(one.where) + ": " + one.text + "\n";
-    return all;
-  }
-
-  TestFolder folder_;
-  std::string reader_ = test::built("lib/weft/weft-config.so");
-  bool secure_ = false;
-};
 
 TEST_F(PolicyTest, NothingSaidNothingRead) {
   reader_ = "/nonexistent/reader.so";  // would be an error if it were needed

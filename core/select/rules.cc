@@ -95,17 +95,47 @@ std::optional<sockaddr_storage> parse_text_address(const struct fi_info &info, s
   return storage;
 }
 
-bool is_on(const std::string &pattern, const struct fi_info &info, const struct sockaddr *addr,
-           const Place &place) {
+const SupposedDevice *supposed(const Place &place, std::string_view name) {
+  const auto found = std::ranges::find(place.devices, name, &SupposedDevice::real);
+  return found != place.devices.end() ? &*found : nullptr;
+}
+
+// Calls `call(name)` for the names of the device of an offer until one returns true, and then
+// returns true: the domain, the NIC, the network interface with its address.
+template <class Call>
+bool any_name(const struct fi_info &info, const struct sockaddr *addr, const Place &place,
+              Call call) {
   const fi_domain_attr *domain = info.domain_attr;
-  if (domain != nullptr && domain->name != nullptr && glob(pattern, domain->name)) return true;
+  if (domain != nullptr && domain->name != nullptr && call(std::string(domain->name))) return true;
   const fid_nic *nic = info.nic;
   if (nic != nullptr && nic->device_attr != nullptr && nic->device_attr->name != nullptr &&
-      glob(pattern, nic->device_attr->name))
+      call(std::string(nic->device_attr->name)))
     return true;
   if (addr == nullptr) return false;
   const std::string netdev = place.netdev_of(addr);
-  return !netdev.empty() && glob(pattern, netdev);
+  return !netdev.empty() && call(netdev);
+}
+
+bool is_on(const std::string &pattern, const struct fi_info &info, const struct sockaddr *addr,
+           const Place &place) {
+  return any_name(info, addr, place, [&](const std::string &name) {
+    const SupposedDevice *other = supposed(place, name);
+    return glob(pattern, other != nullptr ? other->name : name);
+  });
+}
+
+bool is_within(const std::string &subnet, const struct fi_info &info, const struct sockaddr *addr,
+               size_t length, const Place &place) {
+  const SupposedDevice *other = nullptr;
+  if (!place.devices.empty())
+    any_name(info, addr, place, [&](const std::string &name) {
+      other = supposed(place, name);
+      return other != nullptr && other->address_length != 0;
+    });
+  if (other != nullptr && other->address_length != 0)
+    return in_subnet(reinterpret_cast<const struct sockaddr *>(&other->address),
+                     other->address_length, subnet);
+  return in_subnet(addr, length, subnet);
 }
 
 bool fits_info(const RankRule &rule, const Place &place, const struct fi_info &info) {
@@ -121,7 +151,7 @@ bool fits_info(const RankRule &rule, const Place &place, const struct fi_info &i
     addr = reinterpret_cast<const struct sockaddr *>(&*from_text);
     length = text_length;
   }
-  if (!rule.subnet.empty() && !in_subnet(addr, length, rule.subnet)) return false;
+  if (!rule.subnet.empty() && !is_within(rule.subnet, info, addr, length, place)) return false;
   return rule.netdev.empty() || is_on(rule.netdev, info, addr, place);
 }
 

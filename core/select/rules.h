@@ -35,12 +35,20 @@
 
 namespace weft {
 
+// An interface of this machine that rules take for another one.
+struct SupposedDevice {
+  std::string real, name;
+  sockaddr_storage address{};  // in place of its own
+  size_t address_length = 0;   // 0: it has its own
+};
+
 // The host and program of this process. The functions are called only if a rule needs them.
 struct Place {
   std::function<std::string()> hostname;
   std::function<std::string()> executable;  // full path
   // The network interface that has an address; empty: none.
   std::function<std::string(const struct sockaddr *addr)> netdev_of;
+  std::vector<SupposedDevice> devices = {};  // suppositions.h
 
   static Place of_process();
 };

@@ -139,6 +139,28 @@ TEST_F(RulesTest, EveryConditionMustHold) {
   EXPECT_FALSE(off({.provider = "udp", .subnet = "172.17.0.0/16", .ep_type = "msg"}));
 }
 
+// Each name of the device may be another one, and its network may be one that is not here.
+TEST_F(RulesTest, ADeviceIsTakenForAnother) {
+  const auto matches = [&](RankRule condition) {
+    policy_.ranks.clear();
+    condition.enable = false;
+    rule(std::move(condition));
+    return !judge().verdict.accepted;
+  };
+  place_.devices = {{.real = "ib0", .name = "hsn0"}, {.real = "eth7", .name = "ib9"}};
+  EXPECT_TRUE(matches({.netdev = "hsn*"}));
+  EXPECT_FALSE(matches({.netdev = "ib*"})) << "the name that it has here does not count";
+  EXPECT_TRUE(matches({.netdev = "mlx5_*"})) << "its other names stay";
+  EXPECT_TRUE(matches({.subnet = "172.17.0.0/16"})) << "so does its address";
+  place_.devices = {{.real = "mlx5_0", .name = "mlx5_3"}};
+  size_t length = 0;
+  place_.devices[0].address = address("10.1.0.7", length);
+  place_.devices[0].address_length = length;
+  EXPECT_TRUE(matches({.netdev = "mlx5_3"}));
+  EXPECT_FALSE(matches({.subnet = "172.17.0.0/16"}));
+  EXPECT_TRUE(matches({.subnet = "10.1.0.0/16"}));
+}
+
 TEST_F(RulesTest, AddressesInText) {
   std::free(info_->src_addr);
   const auto source = [&](const char *text) {

@@ -82,6 +82,17 @@ struct weft_diagnosis_ops {
   /* Refuses the plugin file `library` in this process, before anything else was asked. `why` and
    * `remedy` are what the decision record says of it, at the stage "getinfo". */
   int (*refuse)(struct fid *weft, const char *library, const char *why, const char *remedy);
+
+  /* Answers in this process as for a machine that is not quite this one, before anything else was
+   * asked. `what` is one of
+   *   "file": `name` is the path of a configuration file, and the file `value` is read in its place,
+   *     whether something stands there or not;
+   *   "hostname", "executable": `value` is what rules of the configuration see; `name` is not used;
+   *   "netdev": rules take the interface `name` of this machine for `value`, "ib0", or
+   *     "ib0,10.1.0.7" where it has another address as well.
+   * Plugins see the machine as it is. On failure *text_app is the reason; text_app may be NULL. */
+  int (*suppose)(struct fid *weft, const char *what, const char *name, const char *value,
+                 char **text_app);
 };
 
 #ifdef __cplusplus

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What has no effect in a merged policy, and files that stand in for others.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/select/test_policy.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+TEST_F(PolicyTest, AnEnableOfWhatAFinalKeyDisablesIsTold) {
+  const std::string first =
+      site("version: 1\nproviders: {disable: [udp]}\nfinal: [providers.disable]\n");
+  const std::string later = site("version: 1\nproviders: {enable: [tcp, udp]}\n", "20-more.yaml");
+  const Policy policy = load();
+  EXPECT_EQ(texts(policy), later + ":2:27: udp stays disabled: " + first +
+                               ":2:23 disables it, and providers.disable is final in " + first +
+                               ":3:9\n");
+  EXPECT_FALSE(judge_unit(policy, unit("udp")).accepted);
+}
+
+// Each source says something that another one overrules.
+TEST_F(PolicyTest, WhatHasNoEffectIsKept) {
+  vendor(
+      "version: 1\nproviders: {disable: [udp], enable: [tcp]}\nuse: [a]\n"
+      "stacks: {a: [{provider: tcp}]}\nparams: {tcp: {iface: a, connect_timeout_ms: 1}}\n");
+  site(
+      "version: 1\nproviders:\n  enable: [tcp, udp]\n  rank: [{match: {provider: tcp}, rank: 1}]\n"
+      "use: [b]\nstacks: {a: [{provider: udp}], b: [{provider: tcp}]}\n"
+      "params: {tcp: {iface: b}}\nplugins: {probe_budget_ms: 7}\n"
+      "final: [stacks.b, params.tcp.connect_timeout_ms, plugins]\n");
+  user(
+      "version: 1\nproviders: {rank: [{match: {provider: tcp}, rank: 2, enable: true}]}\n"
+      "stacks: {b: [{provider: udp}]}\nparams: {tcp: {connect_timeout_ms: 3}}\n"
+      "plugins: {path: [/mine]}\nfinal: [use]\n");
+  const Policy policy = load({{"FI_TCP_IFACE", "c"},
+                              {"FI_TCP_CONNECT_TIMEOUT_MS", "4"},
+                              {"FI_PROVIDER_PATH", "/more"},
+                              {"FI_CONTROL", "deny"}});
+  const std::string at_vendor = "~/usr/share/weft/00-vendor.yaml:",
+                    at_site = "~/etc/weft/10-site.yaml:", at_user = "~/home/weft.yaml:";
+  EXPECT_THAT(
+      overridden(policy, {unit("tcp"), unit("udp")}),
+      UnorderedElementsAre(
+          "providers.enable [\"tcp\"] " + at_vendor + "2:38: replaced at " + at_site + "3:12",
+          "providers.disable \"udp\" " + at_vendor + "2:23: lifted by " + at_site + "3:17",
+          "stacks.a [{\"provider\":\"tcp\"}] " + at_vendor + "4:10: replaced at " + at_site +
+              "6:10",
+          "use [\"a\"] " + at_vendor + "3:7: replaced at " + at_site + "5:7",
+          "params.tcp.iface \"a\" " + at_vendor + "5:16: replaced at " + at_site + "7:16",
+          "plugins.probe_budget_ms 2000 built-in: replaced at " + at_site + "8:11",
+          "stacks.b [{\"provider\":\"udp\"}] " + at_user +
+              "3:10: ignored, since the key is final in " + at_site + "9:9",
+          "params.tcp.connect_timeout_ms \"3\" " + at_user +
+              "4:16: ignored, since the key is final in " + at_site + "9:19",
+          "plugins.path \"/mine\" " + at_user + "5:18: ignored, since the key is final in " +
+              at_site + "9:50",
+          "final \"use\" " + at_user +
+              "6:9: ignored, since the key counts only in files of the system",
+          "providers.rank {\"match\":{\"provider\":\"tcp\"},\"rank\":1} " + at_site +
+              "4:10: the later rule at " + at_user + "2:20 has the same match",
+          "params.tcp.iface \"b\" " + at_site + "7:16: replaced at environment FI_TCP_IFACE",
+          "params.tcp.connect_timeout_ms \"4\" environment FI_TCP_CONNECT_TIMEOUT_MS: ignored, "
+          "since the key is final in " +
+              at_site + "9:19",
+          "plugins.path \"/more\" environment FI_PROVIDER_PATH: ignored, since the key is final "
+          "in " +
+              at_site + "9:50",
+          "control \"allow\" built-in: replaced at environment FI_CONTROL"));
+}
+
+TEST_F(PolicyTest, WhatFiProviderLiftsIsOverridden) {
+  site("version: 1\nproviders: {disable: [udp, tcp]}\n");
+  EXPECT_THAT(overridden(load({{"FI_PROVIDER", "tcp"}}), {unit("tcp"), unit("udp")}),
+              ElementsAre("providers.disable \"tcp\" ~/etc/weft/10-site.yaml:2:28: lifted by "
+                          "environment FI_PROVIDER"));
+}
+
+TEST_F(PolicyTest, ARuleIsShadowedOnlyByTheSameMatchAndAllThatItSays) {
+  site(
+      "version: 1\nproviders:\n  rank:\n"
+      "  - {match: {provider: tcp}, rank: 1, enable: true}\n"  // 4: rank alone comes again
+      "  - {match: {provider: tcp, netdev: lo}, rank: 2}\n"    // 5: matches less
+      "  - {match: {provider: udp}, enable: false}\n"          // 6: shadowed
+      "  - {match: {provider: tcp}, rank: 3}\n"                // 7: shadowed
+      "  - {match: {provider: udp}, enable: true}\n"
+      "  - {match: {provider: tcp}, rank: 4}\n");
+  std::vector<uint32_t> lines;
+  for (const Overridden &one : load().overridden)
+    if (one.how == Override::kShadowed) lines.push_back(one.values.ranks[0].origin.where.line);
+  EXPECT_THAT(lines, UnorderedElementsAre(6, 7));
+}
+
+// A file that is not installed counts in the place of the one that it stands in for.
+TEST_F(PolicyTest, AFileStandsInForAnother) {
+  site("version: 1\nplugins: {probe_budget_ms: 10}\n");
+  const std::string last = site("version: 1\nplugins: {unprobed: deny}\n", "30-last.yaml");
+  const std::string trial =
+      folder_.write("trial", "version: 1\nplugins: {probe_budget_ms: 20, unprobed: allow}\n");
+  for (const char *name : {"etc/weft/10-site.yaml", "etc/weft/20-new.yaml"}) {
+    stand_ins_ = {{folder_.at(name), trial}};
+    const Policy policy = load();
+    EXPECT_EQ(texts(policy), "");
+    EXPECT_EQ(policy.probe_budget_ms->value, 20) << name;
+    EXPECT_EQ(policy.probe_budget_ms->origin.where, Rule::file(trial, 2, 11));
+    EXPECT_FALSE(policy.unprobed_allow->value) << "a later file still counts";
+    const auto file = std::ranges::find(policy.files, trial, &PolicyFile::path);
+    ASSERT_NE(file, policy.files.end());
+    EXPECT_EQ(file->as, folder_.at(name));
+    EXPECT_TRUE(file->system);
+    EXPECT_EQ(policy.files.back().path, last);
+  }
+  stand_ins_ = {{folder_.at("home/weft.yaml"), trial}};  // stronger than the site's, but a user's
+  EXPECT_TRUE(load().unprobed_allow->value);
+  EXPECT_FALSE(load().files.back().system);
+  stand_ins_ = {{folder_.at("usr/share/weft/new.yaml"), folder_.at("nothing")}};
+  EXPECT_THAT(texts(load()), HasSubstr(folder_.at("nothing") + ": No such file"));
+}
+
+TEST_F(PolicyTest, PlacesWhereAFileIsRead) {
+  const auto read = [&](const std::string &path) {
+    return is_read(sources({{"FI_CONFIG", "/a/file"}}), path);
+  };
+  EXPECT_TRUE(read(folder_.at("etc/weft/x.yaml")));
+  EXPECT_TRUE(read(folder_.at("usr/share/weft/x.yaml")));
+  EXPECT_TRUE(read(folder_.at("home/weft.yaml")));
+  EXPECT_TRUE(read("/a/file"));
+  for (const char *path : {"etc/weft/x.yml", "etc/weft/.x.yaml", "etc/weft/.yaml",
+                           "etc/weft/more/x.yaml", "etc/x.yaml", "home/other.yaml"})
+    EXPECT_FALSE(read(folder_.at(path))) << path;
+  EXPECT_FALSE(read("x.yaml"));
+  EXPECT_FALSE(read(""));
+  secure_ = true;
+  EXPECT_FALSE(read(folder_.at("home/weft.yaml")));
+  EXPECT_FALSE(read("/a/file"));
+}
+
+TEST_F(PolicyTest, FinalKeysAreNamesThatThereAre) {
+  site(
+      "version: 1\nstacks: {rdm: [{provider: tcp}]}\n"
+      "final: [stacks.rdm, stacks.rmd, params.tcp, params.tcp.iface, params.tcp.ifcae, "
+      "params.tpc.iface, providers.disable, params]\n");
+  std::vector<std::string> found;
+  for (const Diagnostic &one : check_names(load(), {unit("tcp")}))
+    found.push_back((one.error ? "error: " : "warning: ") + one.text);
+  EXPECT_THAT(
+      found,
+      ElementsAre("warning: final: stacks names \"rmd\", and there is no such stack: did you mean "
+                  "\"rdm\"?",
+                  "error: final: params.tcp names \"ifcae\", and there is no such parameter: did "
+                  "you mean \"iface\"?",
+                  "warning: final: params names \"tpc\", and there is no such unit: did you mean "
+                  "\"tcp\"?"));
+}
+
+}  // namespace
+}  // namespace weft
