@@ -29,7 +29,10 @@ void add_info(CLI::App &app, Action &action);
 void add_why(CLI::App &app, Action &action, const bool &separated);
 void add_explain(CLI::App &app, Action &action);
 void add_plugin(CLI::App &app, Action &action);
-void add_config(CLI::App &app, Action &action);
+// These ask about other machines as well (supposing.h).
+struct SupposingOptions;
+void add_config(CLI::App &app, Action &action, SupposingOptions &supposing);
+void add_policy(CLI::App &app, Action &action, SupposingOptions &supposing);
 void add_hook(CLI::App &app, Action &action);
 void add_cxi(CLI::App &app, Action &action);
 void add_doctor(CLI::App &app, Action &action);

@@ -86,6 +86,21 @@ void add_hint_options(CLI::App &command, HintOptions &options) {
   command.add_option("-P,--port", options.service, "port number or service name")->group(group);
 }
 
+Result<HintOptions> parse_hints(const std::string &text) {
+  HintOptions options;
+  CLI::App app;
+  app.set_help_flag("");
+  add_hint_options(app, options);
+  try {
+    app.parse(text);
+  } catch (const CLI::ParseError &error) {
+    return fail(FI_EINVAL,
+                "hints '%s': %s: write them as for `weft info`: --ep rdm --caps 'tagged|rma'",
+                text.c_str(), error.what());
+  }
+  return options;
+}
+
 Result<Offers> ask(const HintOptions &options) {
   const std::unique_ptr<fi_info, decltype(&fi_freeinfo)> hints(fi_allocinfo(), &fi_freeinfo);
   if (hints == nullptr) return fail(FI_ENOMEM, "out of memory");

@@ -34,6 +34,9 @@ struct HintOptions {
 
 void add_hint_options(CLI::App &command, HintOptions &options);
 
+// The same options in one text: "--ep rdm --caps 'tagged|rma'".
+Result<HintOptions> parse_hints(const std::string &text);
+
 struct Offers {
   int ret = 0;
   std::unique_ptr<fi_info, decltype(&fi_freeinfo)> list{nullptr, &fi_freeinfo};

@@ -106,5 +106,15 @@ void Library::refuse(const std::string &library, const std::string &why,
   if (offsetof(weft_diagnosis_ops, refuse) + sizeof(ops_->refuse) <= ops_->size)
     ops_->refuse(object_.get(), library.c_str(), why.c_str(), remedy.c_str());
 }
+Result<void> Library::suppose(const char *what, const std::string &name,
+                              const std::string &value) const {
+  if (offsetof(weft_diagnosis_ops, suppose) + sizeof(ops_->suppose) > ops_->size)
+    return fail(FI_ENOSYS, "%s is too old to suppose anything: update weft", path_.c_str());
+  char *text = nullptr;
+  const int ret = ops_->suppose(object_.get(), what, name.c_str(), value.c_str(), &text);
+  const std::unique_ptr<char, decltype(&std::free)> owned(text, &std::free);
+  if (ret == 0) return {};
+  return tl::unexpected<Error>(Error{-ret, text != nullptr ? text : fi_strerror(-ret)});
+}
 
 }  // namespace weft::cli

@@ -43,6 +43,8 @@ class Library {
   using Step = void (*)(void *arg, const char *unit, const char *library, const char *call);
   void watch(Step step, void *arg) const;
   void refuse(const std::string &library, const std::string &why, const std::string &remedy) const;
+  // Answers as for another machine (weft_diagnosis_ops::suppose), before anything else is asked.
+  Result<void> suppose(const char *what, const std::string &name, const std::string &value) const;
 
  private:
   struct Close {

@@ -14,6 +14,7 @@
 #include "tools/weft/command.h"
 #include "tools/weft/command_line.h"
 #include "tools/weft/supervise.h"
+#include "tools/weft/supposing.h"
 
 namespace weft::cli {
 namespace {
@@ -22,7 +23,8 @@ namespace {
 bool asks_plugins(std::string_view command) {
   constexpr std::string_view kCommands[] = {
       "weft info",         "weft why",    "weft explain",     "weft plugin list",
-      "weft plugin check", "weft doctor", "weft config show", "weft plugin quarantine"};
+      "weft plugin check", "weft doctor", "weft config show", "weft plugin quarantine",
+      "weft policy test"};
   return std::find(std::begin(kCommands), std::end(kCommands), command) != std::end(kCommands);
 }
 
@@ -68,14 +70,18 @@ int run(int argc, char **argv) {
   add_why(app, action, separated);
   add_explain(app, action);
   add_plugin(app, action);
-  add_config(app, action);
+  SupposingOptions supposing;
+  add_config(app, action, supposing);
+  add_policy(app, action, supposing);
   add_hook(app, action);
   for (const Program &program : kPrograms) app.add_subcommand(program.word, program.help);
   add_cxi(app, action);
   add_doctor(app, action);
   return run_command_line(
       app, action, argc, argv, [&](const std::string &name, const std::function<int()> &command) {
-        return asks_plugins(name) && !separated ? supervised(name, command) : command();
+        const auto before = [&](const Library &library) { return suppose(library, supposing); };
+        const bool runs_another = separated && name == "weft why";
+        return asks_plugins(name) && !runs_another ? supervised(name, before, command) : command();
       });
 }
 

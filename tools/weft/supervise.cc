@@ -76,7 +76,24 @@ void tell_patience(const Library &library) {
       write_line(steps_fd, absl::StrCat("budget\t", text_of(value, "value"), "\n"));
 }
 
+// Runs the command after the library was told what goes before.
+int run_after(const std::string &command, const Before &before, const Library *library,
+              const std::function<int()> &run) {
+  if (before == nullptr || library == nullptr) return run();
+  const Result<void> told = before(*library);
+  if (told) return run();
+  absl::FPrintF(stderr, "%s: %s\n", command, printable_lines(told.error().text));
+  return kExitUsage;
+}
+
+// Without a child: a plugin that hangs stops the command.
+int run_here(const std::string &command, const Before &before, const std::function<int()> &run) {
+  const Result<Library> library = Library::open();
+  return run_after(command, before, library ? &*library : nullptr, run);
+}
+
 [[noreturn]] void be_the_child(int fd, int errors, const std::vector<Culprit> &culprits,
+                               const std::string &command, const Before &before,
                                const std::function<int()> &run) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   // Nothing of the output comes out before the end, where it is not very long.
@@ -88,9 +105,11 @@ void tell_patience(const Library &library) {
   if (library) {
     library->watch(step, nullptr);
     for (const Culprit &one : culprits) library->refuse(one.library, one.reason, kRemedy);
-    tell_patience(*library);
   }
-  std::exit(run());
+  std::exit(run_after(command, before, library ? &*library : nullptr, [&] {
+    if (library) tell_patience(*library);
+    return run();
+  }));
 }
 
 // ---- in the parent
@@ -191,16 +210,16 @@ bool find_culprit(const Ending &ending, Culprit &culprit) {
 
 }  // namespace
 
-int supervised(const std::string &command, const std::function<int()> &run) {
+int supervised(const std::string &command, const Before &before, const std::function<int()> &run) {
   std::vector<Culprit> culprits;
   for (;;) {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return run();
+    if (pipe2(ends, O_CLOEXEC) != 0) return run_here(command, before, run);
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     const int errors = memfd_create("stderr", MFD_CLOEXEC);
     const pid_t child = fork();
-    if (child < 0) return run();
-    if (child == 0) be_the_child(ends[1], errors, culprits, run);
+    if (child < 0) return run_here(command, before, run);
+    if (child == 0) be_the_child(ends[1], errors, culprits, command, before, run);
     close(ends[1]);
     const Ending ending = wait_for(child, ends[0]);
     close(ends[0]);

@@ -4,7 +4,7 @@
 //
 // Example:
 //     int main_of_why(const std::function<int()> &why) {
-//       const int status = supervised("weft why", why);  // what the child printed was printed
+//       const int status = supervised("weft why", nullptr, why);  // what the child printed was printed
 //       return status;
 //     }
 //
@@ -13,13 +13,20 @@
 #ifndef WEFT_TOOLS_WEFT_SUPERVISE_H
 #define WEFT_TOOLS_WEFT_SUPERVISE_H
 
+#include <weft/result.h>
+
 #include <functional>
 #include <string>
 
+#include "tools/weft/library.h"
+
 namespace weft::cli {
 
+// What the library is told before anything is asked (supposing.h).
+using Before = std::function<Result<void>(const Library &)>;
+
 // The exit status of `command`, the result of `run` in the child.
-int supervised(const std::string &command, const std::function<int()> &run);
+int supervised(const std::string &command, const Before &before, const std::function<int()> &run);
 
 }  // namespace weft::cli
 

@@ -79,13 +79,13 @@ for word in trace stats top exporter; do
   says 2 "weft $word: unknown option '--verison': did you mean '--version'" "slip in an option of '$word'" "$bin/weft-$word" --verison
 done
 for words in "" info why explain plugin "plugin list" "plugin check" "plugin refresh" "plugin quarantine" config \
-  "config show" "config lint" cxi "cxi service" "cxi service list" "cxi service show" "cxi service create" "cxi service enable" \
+  "config show" "config lint" policy "policy test" "policy diff" cxi "cxi service" "cxi service list" "cxi service show" "cxi service create" "cxi service enable" \
   "cxi service disable" "cxi service destroy" doctor; do
   # shellcheck disable=SC2086
   says 0 "^Usage: " "help of '$words'" weft $words --help
 done
 for words in info why explain "plugin list" "plugin check" "plugin refresh" "plugin quarantine" "config show" \
-  "config lint" "cxi service list" "cxi service show" "cxi service create" "cxi service destroy" doctor; do
+  "config lint" "policy test" "policy diff" "cxi service list" "cxi service show" "cxi service create" "cxi service destroy" doctor; do
   # shellcheck disable=SC2086
   says 0 "--json" "'$words' knows --json" weft $words --help
 done
@@ -317,6 +317,122 @@ rm "$XDG_CONFIG_HOME/weft/weft.yaml"
 says 1 "environment FI_PROVIDER: error" "config lint: the environment" env FI_PROVIDER="tcp,^udp" "$bin/weft" config lint
 says 2 "no-such.yaml: No such file" "config lint: no file" weft config lint "$work/no-such.yaml"
 says 2 "is no file" "config lint: a folder" weft config lint "$work"
+
+# --- policy ----------------------------------------------------------------------------------------
+
+cat >"$work/site.yaml" <<'YAML'
+version: 1
+providers:
+  disable: [udp]
+  rank:
+    - {match: {provider: "tcp*", hostname: "login*"}, enable: false}
+    - {match: {provider: "tcp;ofi_rxm", executable: solver}, rank: 950}
+    - {match: {provider: tcp, netdev: hsn0}, rank: 900}
+    - {match: {provider: tcp, subnet: 10.77.0.0/16}, enable: false}
+params: {tcp: {backlog: 99}}
+final: [providers.disable]
+YAML
+test_site=(weft policy test "$work/site.yaml" --json)
+json 0 'j["file"].endswith("/site.yaml") and j["as"] == "/etc/weft/site.yaml" and j["errors"] == 0 and j["diagnostics"] == [] and
+  [p["hints"] for p in j["programs"]] == ["--ep msg", ""] and j["programs"][0]["chosen"]["stack"] == "tcp" and
+  j["programs"][0]["chosen"]["type"] == "msg" and j["programs"][0]["chosen"]["reason"]' \
+  "policy test: two programs, JSON" "${test_site[@]}" --as "--ep msg" --as ""
+json 1 '[(d["stage"], d["rule"].endswith("site.yaml:3:13")) for d in j["programs"][0]["decisions"] if d["candidate"] == "udp"] == [("policy", True)]
+  and j["programs"][0]["chosen"] is None and j["programs"][0]["error"]' "policy test: nothing matches, JSON" \
+  "${test_site[@]}" --as "--ep dgram -p udp"
+says 1 "^udp +policy +rejected +udp is disabled" "policy test: why nothing matches" weft policy test "$work/site.yaml" --as "-t dgram"
+says 0 "^policy +$work/site.yaml, read as /etc/weft/site.yaml$" "policy test: where the file is read" weft policy test "$work/site.yaml"
+says 0 "^policy +as it is installed" "policy test: no file" weft policy test --as "-t dgram"
+says 0 "^chosen +tcp " "policy test: options end" weft policy test --as "-t msg" -- "$work/site.yaml"
+says 1 "^udp +policy +rejected +udp is disabled" "policy test: a final key stands against FI_PROVIDER" \
+  env FI_PROVIDER=udp "$bin/weft" policy test "$work/site.yaml"
+site_rule() { echo "any(d['candidate'] == '$1' and d['accepted'] == $2 and d['rule'].endswith('site.yaml:$3') for d in j['programs'][0]['decisions'])"; }
+json 1 "$(site_rule tcp False 5:7)" "policy test: another host" "${test_site[@]}" --as "-t msg" --host login7
+json 0 "$(site_rule 'tcp;ofi_rxm' True 6:7) and j['programs'][0]['chosen']['stack'] == 'tcp;ofi_rxm'" "policy test: another program" \
+  "${test_site[@]}" --as "-t rdm" --executable /opt/solver
+json 0 "$(site_rule tcp True 7:7) and j['programs'][0]['chosen']['domain'] == 'lo'" "policy test: another interface" \
+  "${test_site[@]}" --as "-t msg" --netdev lo=hsn0
+json "[01]" "'lo' not in [o['domain'] for o in j['programs'][0]['offers'] if o['addresses'] != ['::1']]" "policy test: another network" \
+  "${test_site[@]}" --as "-t msg -a sockaddr_in" --netdev lo=hsn0,10.77.0.1
+says 2 "write it like eth0=ib0" "policy test: half an interface" weft policy test --netdev lo
+says 2 '"10\.1" is no address: write it like' "policy test: no address" weft policy test --netdev lo=hsn0,10.1
+says 2 "no file is read at $work/10.yaml: give one of /usr/share/weft/NAME.yaml, /etc/weft/NAME.yaml, $XDG_CONFIG_HOME/weft/weft.yaml" \
+  "policy test: no place" weft policy test "$work/site.yaml" --as-file "$work/10.yaml"
+says 2 "and no FILE: give the file" "policy test: a place and no file" weft policy test --as-file /etc/weft/10.yaml
+says 2 "nothing.yaml: No such file" "policy test: no such file" weft policy test "$work/nothing.yaml"
+says 2 "unknown endpoint type 'mgs': did you mean 'msg'" "policy test: a slip in hints" weft policy test --as "--ep mgs"
+says 2 "hints 'rdm': .*write them as for .weft info.: --ep rdm" "policy test: no hints" weft policy test --as rdm
+says 1 "3 errors: see .weft config lint --as /etc/weft/bad.yaml $work/bad.yaml." "policy test: a file with errors" weft policy test "$work/bad.yaml"
+json 1 'j["errors"] == 3 and {d["line"] for d in j["diagnostics"]} == {2, 3}' "policy test: a file with errors, JSON" \
+  weft policy test --json "$work/bad.yaml"
+
+# The user's file is read behind the site's.
+mine=$XDG_CONFIG_HOME/weft/weft.yaml
+printf 'version: 1\nproviders: {enable: [tcp, udp]}\nparams: {tcp: {backlog: 77}}\n' >"$mine"
+says 0 "^params\.tcp\.backlog +77 +$mine:3:16" "config show: a file that is not installed" weft config show --origin "$work/site.yaml"
+says 0 "^  $work/site.yaml, read as /etc/weft/site.yaml$" "config show: where the file is read" weft config show --origin "$work/site.yaml"
+says 0 "^params\.tcp\.backlog +99 +$work/site.yaml:9:16 +replaced at $mine:3:16" "config show: what has no effect" \
+  weft config show --all "$work/site.yaml"
+json 0 'any(v["key"] == "params.tcp.backlog" and v["value"] == "77" and v["origin"].endswith("weft.yaml:3:16") and v["how"] == "replaced" and
+  v["by"] == "environment FI_TCP_BACKLOG" for v in j["overridden"])' "config show: what has no effect, JSON" \
+  env FI_TCP_BACKLOG=55 "$bin/weft" config show --all --json
+json 0 '"overridden" not in j' "config show: only with --all" weft config show --json
+says 0 "$mine:2:27: warning: udp stays disabled: $work/site.yaml:3:13 disables it, and providers.disable is final in $work/site.yaml:10:9" \
+  "config lint: what a final key forbids to a later file" weft config lint --as /etc/weft/10-site.yaml "$work/site.yaml"
+sed 's/^final.*/final: [params.tcp.backlgo, params.tcp, stacks.rdm]/' "$work/site.yaml" >"$work/finals.yaml"
+json 1 '[(d["severity"], d["line"], d["column"]) for d in j["diagnostics"] if d["file"].endswith("finals.yaml")] == [("error", 10, 9), ("warning", 10, 41)]
+  and "did you mean \"backlog\"" in str(j) and any("params.tcp.backlog is final" in d["text"] and d["line"] == 3 for d in j["diagnostics"])' \
+  "config lint: final keys, JSON" weft config lint --json --as /etc/weft/10-site.yaml "$work/finals.yaml"
+says 2 "no file is read at /etc/10-site.yaml" "config lint: no place" weft config lint --as /etc/10-site.yaml "$work/site.yaml"
+says 2 "and 2 files: give the one" "config lint: two files at one place" weft config lint --as /etc/weft/a.yaml "$work/site.yaml" "$work/mine.yaml"
+rm "$mine"
+# An /etc/weft of ours, with a file before and one behind the new one.
+etc=()
+if unshare --mount true 2>/dev/null; then
+  mkdir -p "$work/etc" && cp -a /etc/. "$work/etc" 2>"$work/err" && rm -rf "$work/etc/weft" && mkdir "$work/etc/weft"
+  printf 'version: 1\nplugins: {probe_budget_ms: 4000}\nfinal: [control]\n' >"$work/etc/weft/00-first.yaml"
+  printf 'version: 1\nparams: {tcp: {backlog: 77}}\nproviders: {rank: [{match: {provider: tcp, netdev: hsn0}, rank: 1}]}\n' \
+    >"$work/etc/weft/90-last.yaml"
+  # shellcheck disable=SC2016
+  etc=(unshare --mount sh -c 'mount --bind "$0" /etc && exec "$@"' "$work/etc")
+  says 0 "site.yaml:9:16: warning: params.tcp.backlog has no effect: replaced at /etc/weft/90-last.yaml:2:16" \
+    "config lint: what a later file overrides" "${etc[@]}" "$bin/weft" config lint --as /etc/weft/10-site.yaml "$work/site.yaml"
+  grep -q "site.yaml:7:7: warning: providers.rank has no effect: the later rule at /etc/weft/90-last.yaml:3:20 has the same match" "$work/out" &&
+    grep -q "^0 errors, 2 warnings in 1 file" "$work/out" && pass "config lint: a rule that has no effect" ||
+    fail "config lint: a rule that has no effect: $(cat "$work/out")"
+  says 0 "^0 errors, 0 warnings" "config lint: behind the others" \
+    "${etc[@]}" "$bin/weft" config lint --as /etc/weft/99-site.yaml "$work/site.yaml"
+  printf 'version: 1\ncontrol: allow\n' >"$work/control.yaml"
+  says 0 "control.yaml:2:1: warning: control is final in /etc/weft/00-first.yaml:3:9" "config lint: what an earlier file forbids" \
+    "${etc[@]}" "$bin/weft" config lint --as /etc/weft/99-site.yaml "$work/control.yaml"
+  says 0 "^policy +$work/site.yaml, read as /etc/weft/90-last.yaml, in its place" "policy test: in the place of a file" \
+    "${etc[@]}" "$bin/weft" policy test --as-file /etc/weft/90-last.yaml "$work/site.yaml"
+  says 1 "^  - 77  \(/etc/weft/90-last.yaml:2:16\)" "policy diff: an installed file and the next" \
+    "${etc[@]}" "$bin/weft" policy diff /etc/weft/90-last.yaml "$work/site.yaml"
+  grep -q "^--- /etc/weft/90-last.yaml$" "$work/out" && grep -q "^+++ $work/site.yaml, read as /etc/weft/90-last.yaml$" "$work/out" ||
+    fail "policy diff: an installed file and the next: $(cat "$work/out")"
+else
+  echo "skipped: an /etc/weft of ours"
+fi
+
+sed 's/disable: \[udp\]/disable: [tcp]/; s/backlog: 99/backlog: 4096/; s/, rank: 900/, rank: 901/' "$work/site.yaml" >"$work/other.yaml"
+same_effect() { printf 'version: 1\n# Another place, the same effect.\n%s\n' "$(tail -n +2 "$work/site.yaml")"; }
+same_effect >"$work/same.yaml"
+says 0 "^no key has another value" "policy diff: the same effect" weft policy diff "$work/site.yaml" "$work/same.yaml"
+says 1 "^  - 99  \($work/site.yaml:9:16\)" "policy diff: a value" weft policy diff "$work/site.yaml" "$work/other.yaml"
+json 1 'not j["same"] and [(k["key"], [v["value"] for v in k["a"]], [v["value"] for v in k["b"]]) for k in j["keys"] if k["key"] != "providers.rank"] ==
+  [("providers.disable", ["udp"], ["tcp"]), ("params.tcp.backlog", ["99"], ["4096"])] and j["keys"][1]["a"][0]["value"]["rank"] == 900' \
+  "policy diff: JSON" weft policy diff --json "$work/site.yaml" "$work/other.yaml"
+json 1 'j["a"] is None and j["as"] == "/etc/weft/site.yaml" and {"providers.disable", "final"} <= {k["key"] for k in j["keys"]} and
+  all(k["a"] == [] for k in j["keys"] if k["key"] == "providers.disable")' "policy diff: with what is installed, JSON" weft policy diff --json "$work/site.yaml"
+json 1 '[p["same"] for p in j["programs"]] == [False, True] and j["programs"][0]["a"]["chosen"]["stack"] == "tcp" and
+  j["programs"][0]["b"]["chosen"] is None' "policy diff: programs, JSON" \
+  weft policy diff --json "$work/site.yaml" "$work/other.yaml" --as "--ep msg -p tcp" --as "-p cxi --ep msg"
+says 1 "^  now:    nothing: " "policy diff: programs" weft policy diff "$work/site.yaml" "$work/other.yaml" --as "--ep msg -p tcp"
+says 2 "bad.yaml: unknown key .*see .weft config lint --as /etc/weft/bad.yaml" "policy diff: a file with errors" \
+  weft policy diff "$work/site.yaml" "$work/bad.yaml"
+says 2 "FILE is required" "policy diff: no file" weft policy diff
+says 2 "no file is read at" "policy diff: no place" weft policy diff --as-file /a.yaml "$work/site.yaml"
 
 # --- plugin ----------------------------------------------------------------------------------------
 
