@@ -33,19 +33,23 @@ TEST(Samples, AllAreAccepted) {
                               [&](const StackSpec &stack) { return stack.name == name.value; }))
           << entry.path() << ": " << name.value;
   }
-  EXPECT_EQ(stacks, (std::map<std::string, size_t>{
-                        {"cluster.yaml", 2}, {"debug.yaml", 1}, {"laptop.yaml", 0}}));
+  EXPECT_EQ(stacks, (std::map<std::string, size_t>{{"containers.yaml", 0},
+                                                   {"debug.yaml", 1},
+                                                   {"ethernet.yaml", 0},
+                                                   {"infiniband.yaml", 2},
+                                                   {"laptop.yaml", 0},
+                                                   {"slingshot.yaml", 0}}));
 }
 
-TEST(Samples, Cluster) {
-  const auto policy = read_policy(text_of(test::source("config/samples/cluster.yaml")));
+TEST(Samples, InfiniBand) {
+  const auto policy = read_policy(text_of(test::source("config/samples/infiniband.yaml")));
   ASSERT_EQ(policy.code, 0);
   ASSERT_EQ(policy->ranks.size(), 4u);
   EXPECT_EQ(policy->ranks[3].hostname, "login*");
   EXPECT_FALSE(policy->unprobed_allow.value().value);
   EXPECT_EQ(policy->probe_budget_ms.value().value, 3000);
   ASSERT_EQ(policy->params.size(), 2u);
-  EXPECT_EQ(policy->params[0].value.value, "ib*,eno*,!docker*");
+  EXPECT_EQ(policy->params[0].value.value, "ib0,eno*,eth*,!docker*");
   EXPECT_EQ(policy->final_keys[1].value, "plugins");
 }
 
