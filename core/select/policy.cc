@@ -35,6 +35,12 @@ bool item_admits(const FilterItem &item, const StackUnits &units) {
          std::equal(item.units.rbegin(), item.units.rend(), units.begin(), units.end(), same);
 }
 
+// The place of a file among those that were read, the weakest first.
+size_t strength_of(const Policy &policy, const Rule &where) {
+  const auto file = std::ranges::find(policy.files, where.name, &PolicyFile::path);
+  return static_cast<size_t>(file - policy.files.begin());
+}
+
 void set_built_in(const PolicyKey &key, std::optional<Sourced<bool>> &value) {
   value = {key.more.built_in == words_of(key.form)[0], {Rule::built_in()}};
 }
@@ -132,23 +138,47 @@ std::vector<std::string> variables_of(const UnitInfo &unit, std::string_view par
   return names;
 }
 
+const Sourced<std::string> *final_param(const Policy &policy, const UnitInfo &unit,
+                                        std::string_view param) {
+  for (const std::string &name : {unit.name, unit.ofi_name}) {
+    if (name.empty()) continue;
+    const std::string key = "params." + name + "." + std::string(param);
+    if (const Sourced<std::string> *final = final_key(policy, key)) return final;
+  }
+  return nullptr;
+}
+
 std::vector<Setting> settings_of(const Policy &policy, const UnitInfo &unit,
                                  std::vector<Diagnostic> *diagnostics) {
   std::vector<Setting> settings;
+  // Merging took the names of a unit for two units: here they are one.
   for (const auto &[name, key, value] : policy.params) {
-    if (is_named(unit, name)) settings.push_back({key, value.value, value.origin.where});
+    if (!is_named(unit, name)) continue;
+    const Rule &where = value.origin.where;
+    const Sourced<std::string> *final = final_param(policy, unit, key);
+    if (final != nullptr && strength_of(policy, where) > strength_of(policy, final->origin.where)) {
+      if (diagnostics != nullptr)
+        diagnostics->push_back({false, where,
+                                "params." + name + "." + key + " is final in " +
+                                    text_of(final->origin.where) +
+                                    ": what stands here is ignored"});
+      continue;
+    }
+    settings.push_back({key, value.value, where});
   }
+  std::ranges::stable_sort(settings, {}, [&](const Setting &setting) {
+    return std::pair(std::string_view(setting.key), strength_of(policy, setting.where));
+  });
   if (policy.variables.empty()) return settings;
   for (const ParamInfo &param : unit.params) {
     for (const std::string &variable : variables_of(unit, param.name)) {
       const auto found = policy.variables.find(variable);
       if (found == policy.variables.end()) continue;
-      const std::string key = "params." + unit.name + "." + param.name;
-      if (const Sourced<std::string> *final = final_key(policy, key)) {
+      if (const Sourced<std::string> *final = final_param(policy, unit, param.name)) {
         if (diagnostics != nullptr)
-          diagnostics->push_back(
-              {false, Rule::environment(variable),
-               key + " is final in " + text_of(final->origin.where) + ": the variable is ignored"});
+          diagnostics->push_back({false, Rule::environment(variable),
+                                  "params." + unit.name + "." + param.name + " is final in " +
+                                      text_of(final->origin.where) + ": the variable is ignored"});
         continue;
       }
       const Result<ParamValue> parsed =

@@ -90,6 +90,9 @@ bool is_read(const PolicySources &sources, const std::string &path);
 // Whether a dotted key ("params.tcp.interfaces") is final; null: no. The key that says so covers
 // all beneath it.
 const Sourced<std::string> *final_key(const Policy &policy, std::string_view key);
+// The same for a parameter, by either name of its unit.
+const Sourced<std::string> *final_param(const Policy &policy, const UnitInfo &unit,
+                                        std::string_view param);
 
 struct Judgement {
   bool accepted = true;
@@ -110,8 +113,8 @@ bool enables(const Policy &policy, const UnitInfo &unit);
 Judgement judge_filter(const Policy &policy, const StackUnits &units);
 
 // The settings of all sources for a unit, the weakest first, the environment last. Diagnostics:
-// variables that a final key overrules, and those whose values the declaration refuses. These are
-// left out: what holds without them is used.
+// settings that a final key overrules, and variables whose values the declaration refuses. These
+// are left out: what holds without them is used.
 std::vector<Setting> settings_of(const Policy &policy, const UnitInfo &unit,
                                  std::vector<Diagnostic> *diagnostics = nullptr);
 

@@ -172,14 +172,14 @@ class PolicyValues {
       if (setting.where != by) overridden(path(setting.key), setting, Override::kReplaced, by);
     }
     for (const auto &[name, setting] : strongest) {
-      const std::string full = path(name);
-      values_.add(full, setting.value, {setting.where, final_key(policy_, full) != nullptr});
+      values_.add(path(name), setting.value,
+                  {setting.where, final_param(policy_, unit, name) != nullptr});
     }
     for (const ParamInfo &param : unit.params) {
       const std::string full = path(param.name);
       if (!strongest.contains(param.name) && param.has_default)
         values_.add(full, param.default_value, {Rule::of_declaration()});
-      const Sourced<std::string> *final = final_key(policy_, full);
+      const Sourced<std::string> *final = final_param(policy_, unit, param.name);
       for (const std::string &variable : variables_of(unit, param.name)) {
         const auto given = policy_.variables.find(variable);
         if (final != nullptr && given != policy_.variables.end())

@@ -411,6 +411,34 @@ TEST_F(PolicyTest, VariablesOfUnitsWithDashesAndSecondNames) {
               ElementsAre("FI_RXM_TX_SIZE", "FI_OFI_RXM_TX_SIZE"));
 }
 
+// A unit has two names; who uses the other one does not get around the site.
+TEST_F(PolicyTest, AParameterIsOneByBothNamesOfItsUnit) {
+  const UnitInfo rxm = unit("rxm", WEFT_KIND_LAYER, "ofi_rxm");
+  const std::string names[] = {"rxm", "ofi_rxm"};
+  for (const std::string &weak : names) {
+    for (const std::string &strong : names) {
+      const std::string mine =
+          user("version: 1\nparams: {" + strong + ": {iface: mine, connect_timeout_ms: 7}}\n");
+      const std::string set = "version: 1\nparams: {" + weak + ": {iface: site}}\n";
+      site(set);
+      std::vector<Setting> settings = settings_of(load(), rxm);
+      ASSERT_FALSE(settings.empty());
+      EXPECT_EQ(settings.back().value, "mine") << weak << " " << strong;
+
+      site(set + "final: [params." + weak + ".iface]\n");
+      const Policy policy = load({{"FI_RXM_IFACE", "a"}, {"FI_OFI_RXM_IFACE", "b"}});
+      std::vector<Diagnostic> told = policy.diagnostics;
+      settings = settings_of(policy, rxm, &told);
+      ASSERT_EQ(settings.size(), 2u) << weak << " " << strong;
+      EXPECT_EQ(settings[0].value, "7");
+      EXPECT_EQ(settings[1].value, "site") << weak << " " << strong;
+      ASSERT_EQ(told.size(), 3u);
+      EXPECT_EQ(told[0].where.name, mine);
+      EXPECT_THAT(told[0].text, HasSubstr("params." + strong + ".iface is final in "));
+    }
+  }
+}
+
 TEST_F(PolicyTest, JsonTellsOrigins) {
   const std::string path = site(
       "version: 1\nproviders: {disable: [udp]}\nparams: {tcp: {iface: eth0}}\n"
