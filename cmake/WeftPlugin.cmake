@@ -1,11 +1,12 @@
-# weft_add_plugin(NAME SOURCES a.cc ... [LIBS ...] [OUTPUT_DIRECTORY DIR] [NO_INSTALL])
+# weft_add_plugin(NAME SOURCES a.cc ... [LIBS ...] [OUTPUT_DIRECTORY DIR] [COMPONENT NAME] [NO_INSTALL])
 # A plugin file NAME.so that exports weft_plugin_query and nothing else, has no undefined symbols, and whose manifest
 # plugins.d/NAME.yaml is generated from its descriptor. Works in weft's own tree and with the installed SDK. Without NO_INSTALL both
-# files are installed into WEFT_PLUGIN_INSTALL_DIR, which is lib/weft (or as weft itself was installed) unless it is set.
+# files are installed into WEFT_PLUGIN_INSTALL_DIR, which is lib/weft (or as weft itself was installed) unless it is set, with the
+# component plugin-NAME unless there is another one.
 set(WEFT_PLUGIN_MAP ${CMAKE_CURRENT_LIST_DIR}/weft_plugin.map)
 
 function(weft_add_plugin name)
-  cmake_parse_arguments(P "NO_INSTALL" "OUTPUT_DIRECTORY" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(P "NO_INSTALL" "OUTPUT_DIRECTORY;COMPONENT" "SOURCES;LIBS" ${ARGN})
   if(NOT P_OUTPUT_DIRECTORY)
     set(P_OUTPUT_DIRECTORY ${WEFT_PLUGIN_OUTPUT_DIRECTORY})
   endif()
@@ -35,7 +36,10 @@ function(weft_add_plugin name)
     set_property(GLOBAL APPEND PROPERTY WEFT_PLUGINS ${target})  # for plugins.idx, see core/probe
   endif()
   if(NOT P_NO_INSTALL)
-    install(TARGETS ${target} LIBRARY DESTINATION ${WEFT_PLUGIN_INSTALL_DIR})
-    install(FILES ${P_OUTPUT_DIRECTORY}/plugins.d/${name}.yaml DESTINATION ${WEFT_PLUGIN_INSTALL_DIR}/plugins.d)
+    if(NOT P_COMPONENT)
+      set(P_COMPONENT plugin-${name})
+    endif()
+    install(TARGETS ${target} LIBRARY DESTINATION ${WEFT_PLUGIN_INSTALL_DIR} COMPONENT ${P_COMPONENT})
+    install(FILES ${P_OUTPUT_DIRECTORY}/plugins.d/${name}.yaml DESTINATION ${WEFT_PLUGIN_INSTALL_DIR}/plugins.d COMPONENT ${P_COMPONENT})
   endif()
 endfunction()

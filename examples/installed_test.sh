@@ -7,7 +7,7 @@ set -euo pipefail
 build=${1:?usage: installed_test.sh BUILD_DIR EXAMPLES_DIR CXX} examples=${2:?} cxx=${3:?}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-for component in fabric plugin-sdk; do
+for component in core dev plugin-sdk; do
   cmake --install "$build" --prefix "$tmp/first" --component "$component" >/dev/null
 done
 mv "$tmp/first" "$tmp/sdk"

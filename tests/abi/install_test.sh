@@ -8,7 +8,9 @@ build=${1:?usage: install_test.sh BUILD_DIR CC [CFLAGS...]} cc=${2:?}
 shift 2
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-cmake --install "$build" --prefix "$tmp/first" --component fabric >/dev/null
+for component in core dev; do
+  cmake --install "$build" --prefix "$tmp/first" --component "$component" >/dev/null
+done
 mv "$tmp/first" "$tmp/moved"
 libdir=$(dirname "$(find "$tmp/moved" -name libfabric.so.1)")
 

@@ -4,7 +4,7 @@
 // Example:
 //     Result<void> print_why(const std::string &name) {
 //       WEFT_TRY(const Library library, Library::open());
-//       std::puts(library.path().c_str());  // "/usr/lib/x86_64-linux-gnu/libfabric.so.1.100.0"
+//       std::puts(library.path().c_str());  // "/usr/lib/x86_64-linux-gnu/weft/libfabric.so.1.0.100"
 //       WEFT_TRY(const Json decisions, library.why(name));
 //       print_json(decisions);
 //       return {};
