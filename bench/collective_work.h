@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// What one rank gives to a collective operation and what it must get, the same for fi_collective and
-// for MPI: buffers of doubles, and a check of the first result of each size.
+// What one rank gives to a collective operation and what it must get, the same for fi_collective
+// and for MPI: buffers of doubles, and a check of the first result of each size.
 //
 // Example:
 //     void CheckedSum(CollectiveWork &work) {
@@ -10,8 +10,8 @@
 //       work.Check();
 //     }
 //
-// The root of the broadcasts goes around, so none of them runs ahead of those that receive; or it is
-// rank 0 always (broadcast_one_root).
+// The root of the broadcasts goes around, so none of them runs ahead of those that receive; or it
+// is rank 0 always (broadcast_one_root).
 #ifndef WEFT_BENCH_COLLECTIVE_WORK_H_
 #define WEFT_BENCH_COLLECTIVE_WORK_H_
 
@@ -43,8 +43,8 @@ inline Collective CollectiveNamed(const std::string &name) {
   return static_cast<Collective>(found - names.begin());
 }
 
-// The calling thread stays on one CPU, the next one for each rank: the scheduler may leave processes
-// that yield on one CPU together, while another one idles.
+// The calling thread stays on one CPU, the next one for each rank: the scheduler may leave
+// processes that yield on one CPU together, while another one idles.
 inline void TakeCpu(uint32_t rank) {
   cpu_set_t allowed, own;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) Fail("sched_getaffinity failed");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// weft-collectives: the collective operations of fi_collective.3 among processes of this host, which
-// yield their core while they have nothing to do. The libfabric is the one that the loader finds
-// (LD_LIBRARY_PATH). `bench/compare` runs it beside Open MPI's (weft-mpi-collectives, suite api);
-// the report has weft-bench's form.
+// weft-collectives: the collective operations of fi_collective.3 among processes of this host,
+// which yield their core while they have nothing to do. The libfabric is the one that the loader
+// finds (LD_LIBRARY_PATH). `bench/compare` runs it beside Open MPI's (weft-mpi-collectives, suite
+// api); the report has weft-bench's form.
 
 #include <absl/strings/str_format.h>
 #include <rdma/fi_collective.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
 // weft-contexts: what contexts of a scalable endpoint cost: one context beyond plain endpoints, and
-// several threads with a context each beyond one thread. All are in one process, and one is measured
-// after the other again and again, so that the rest of the machine disturbs all alike. It uses the
-// public C API only: the library under test is the libfabric.so.1 that the loader finds
+// several threads with a context each beyond one thread. All are in one process, and one is
+// measured after the other again and again, so that the rest of the machine disturbs all alike. It
+// uses the public C API only: the library under test is the libfabric.so.1 that the loader finds
 // (LD_LIBRARY_PATH).
 
 #include <absl/strings/str_format.h>

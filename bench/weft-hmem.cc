@@ -43,8 +43,8 @@ struct Options : PartyOptions {
 };
 
 // Where the messages are: the library is given memory of the host; of the device, on both sides, or
-// on that which sends ("from"), or the other one ("to"); or memory of the host to and from which this
-// program copies ("staged").
+// on that which sends ("from"), or the other one ("to"); or memory of the host to and from which
+// this program copies ("staged").
 const std::vector<std::string> kKinds = {"host", "device", "from", "to", "staged"};
 
 size_t WindowOf(const Options &options, size_t size) {

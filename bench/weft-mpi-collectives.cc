@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// weft-mpi-collectives: the same operations as weft-collectives, by an MPI, which mpirun starts. The
-// algorithms are the MPI's; `bench/compare` sees to it that its messages go over libfabric, and this
-// program says which file that was. It fails if Open MPI has loaded another transport.
+// weft-mpi-collectives: the same operations as weft-collectives, by an MPI, which mpirun starts.
+// The algorithms are the MPI's; `bench/compare` sees to it that its messages go over libfabric, and
+// this program says which file that was. It fails if Open MPI has loaded another transport.
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>

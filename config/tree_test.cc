@@ -159,8 +159,8 @@ TEST(Yaml, Depth) {
 }
 
 // Texts that would make a careless reader recurse deeply, loop, or take quadratic time. Four times
-// the text may take little more than four times the time. The bound is generous because it must hold on
-// a loaded machine and under a sanitizer.
+// the text may take little more than four times the time. The bound is generous because it must
+// hold on a loaded machine and under a sanitizer.
 TEST(Yaml, HostileTextsTakeLinearTime) {
   const auto repeat = [](std::string_view head, std::string_view unit, std::string_view tail) {
     return [=](size_t size) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// write-config-docs [--check] SCHEMA MANUAL: writes the JSON Schema of weft.yaml and the section KEYS
-// of its manual page from the table of keys (policy_keys.h). With --check it writes nothing, and
-// fails where a document is not what it would write.
+// write-config-docs [--check] SCHEMA MANUAL: writes the JSON Schema of weft.yaml and the section
+// KEYS of its manual page from the table of keys (policy_keys.h). With --check it writes nothing,
+// and fails where a document is not what it would write.
 #include <cstdio>
 #include <cstring>
 #include <fstream>

@@ -155,8 +155,7 @@ WEFT_EXPORTED int weft_fabric_1_1(struct fi_fabric_attr *attr, struct fid_fabric
 }
 WEFT_SYMVER(weft_fabric_1_1, "fi_fabric@@FABRIC_1.1");
 
-// ---- symbols with one version: the map gives it
-// ---------------------------------------------------------
+// ---- symbols with one version: the map gives it ----
 
 // Exists since FABRIC_1.8 and was not versioned again when 1.9 made domain_attr longer: read no
 // more than 1.8 has.

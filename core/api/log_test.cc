@@ -165,8 +165,7 @@ TEST(Log, ReadyIsTrueForOneOfManyThreads) {
   EXPECT_EQ(spoke, 1);
 }
 
-// ---- an application's own log
-// ---------------------------------------------------------------------
+// ---- an application's own log ----
 
 std::vector<std::string> imported_lines;
 uint64_t seen_flags = 0;

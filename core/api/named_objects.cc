@@ -34,8 +34,7 @@ int close_named(struct fid *fid) {
   return 0;
 }
 
-// ---- "logging"
-// ------------------------------------------------------------------------------------
+// ---- "logging" ----
 
 int logging_bind(struct fid *fid, struct fid *source, uint64_t flags) {
   if (source == nullptr || source->fclass != FI_CLASS_LOG) return -FI_EINVAL;
@@ -53,8 +52,7 @@ fi_ops logging_ops = {
     .ops_set = no_ops_set,
 };
 
-// ---- "weft"
-// ---------------------------------------------------------------------------------------
+// ---- "weft" ----
 
 // At the C boundary: a Result becomes a code and a malloc'ed text, an exception becomes an errno.
 template <class F>

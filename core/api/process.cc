@@ -37,8 +37,8 @@ FrontOptions front_options(const Environment &environment, Log &log, ObjectTable
   return options;
 }
 
-// Set by process(): at exit, and around a fork, nothing is done for a program that never called this
-// library.
+// Set by process(): at exit, and around a fork, nothing is done for a program that never called
+// this library.
 std::atomic<Process *> the_process{nullptr};
 
 int watch_forks() {

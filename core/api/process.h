@@ -39,8 +39,8 @@ struct Process {
   // Called after each opened fabric. The first call starts the control server, through which other
   // processes of the user can reach this one, if the policy allows it. Errors are only logged.
   void fabric_opened() noexcept;
-  // Around a fork of the application, so that a child finds nothing that the control server's thread
-  // had begun (core/control/server.h).
+  // Around a fork of the application, so that a child finds nothing that the control server's
+  // thread had begun (core/control/server.h).
   void before_fork() noexcept;
   void after_fork(bool in_child) noexcept;
   // At exit: no socket is left behind. Other threads, the control server's too, may still run.

@@ -83,8 +83,7 @@ bool copy_auth_key(uint8_t *&to, const uint8_t *from, size_t size) noexcept {
   return copied;
 }
 
-// ---- fid_nic
-// --------------------------------------------------------------------------------------
+// ---- fid_nic ----
 
 int nic_close(struct fid *fid);
 int nic_bind(struct fid *, struct fid *, uint64_t) {
@@ -205,8 +204,7 @@ int nic_tostr(const struct fid *fid, char *buf, size_t len) {
   return 0;
 }
 
-// ---- fi_info
-// --------------------------------------------------------------------------------------
+// ---- fi_info ----
 
 bool copy_all(fi_info &to, const fi_info &from, InfoLayout layout) noexcept {
   std::memcpy(static_cast<void *>(&to), &from, info_bytes(layout));

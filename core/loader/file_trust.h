@@ -8,8 +8,8 @@
 //    }
 //
 // A path is walked from the root by descriptors, and every folder, every link and the file itself
-// is judged as it was opened. Only trusted users can exchange a path that passes, so it may be given
-// to dlopen(). The rules:
+// is judged as it was opened. Only trusted users can exchange a path that passes, so it may be
+// given to dlopen(). The rules:
 //
 //   - It is a regular file. File, links and folders belong to root, to the user of this process, or
 //     to the owner of the folder of libfabric.so.1, whose code runs already.

@@ -15,8 +15,8 @@
 //
 // Many processes of many nodes may share the file. It is always replaced as a whole, and writers
 // take turns by a lock on a file beside it. One that does not get the lock within a second, or
-// cannot have it, writes all the same: then an entry may be lost, and its plugin is probed again. If
-// the file cannot be written, this process alone remembers. Not thread-safe: its Loader holds a
+// cannot have it, writes all the same: then an entry may be lost, and its plugin is probed again.
+// If the file cannot be written, this process alone remembers. Not thread-safe: its Loader holds a
 // lock.
 #ifndef WEFT_CORE_LOADER_VERDICT_CACHE_H
 #define WEFT_CORE_LOADER_VERDICT_CACHE_H

@@ -80,8 +80,8 @@ TEST_F(VerdictTest, AFileWhoseModeWasMendedIsUsed) {
   EXPECT_EQ(loads(), "loaded") << "by what was remembered";
 }
 
-// A plugin that was too slow once is probed again later. Until a probe succeeds, it is not opened in
-// this process.
+// A plugin that was too slow once is probed again later. Until a probe succeeds, it is not opened
+// in this process.
 TEST_F(VerdictTest, AQuarantineForASlowProbeEnds) {
   NEEDS_PROBE();
   install();

@@ -12,8 +12,8 @@
 //    }
 //
 // A thread, which sleeps until the watch ends or a call of the thread that made the watch is
-// overdue. Nothing ends the call: code of a plugin cannot be interrupted safely. Where no thread can
-// be had, nobody watches.
+// overdue. Nothing ends the call: code of a plugin cannot be interrupted safely. Where no thread
+// can be had, nobody watches.
 #ifndef WEFT_CORE_SELECT_CALL_WATCH_H
 #define WEFT_CORE_SELECT_CALL_WATCH_H
 

@@ -421,8 +421,8 @@ bool is_read(const PolicySources &sources, const std::string &path) {
 
 Policy load_policy(const PolicySources &sources) {
   Policy policy;
-  // A provider that stock libfabric dropped; programs still ask for it, some of them by its protocol.
-  // It had connections and datagrams, and atomics.
+  // A provider that stock libfabric dropped; programs still ask for it, some of them by its
+  // protocol. It had connections and datagrams, and atomics.
   const StackElement rxm = {WEFT_KIND_LAYER, "rxm", false, {}, Rule::built_in()},
                      tcp = {WEFT_KIND_PROVIDER, "tcp", false, {}, Rule::built_in()},
                      udp = {WEFT_KIND_PROVIDER, "udp", false, {}, Rule::built_in()};

@@ -14,8 +14,8 @@
 //    }
 //
 // A hook counts for its whole stack, so it is asked once, on the first fabric where it answers. A
-// plugin may be wrong: its texts are cut to kMostText bytes, and more than kMostCounters counters of
-// one fabric are left out. Not for OFI's counters (fi_cntr.3).
+// plugin may be wrong: its texts are cut to kMostText bytes, and more than kMostCounters counters
+// of one fabric are left out. Not for OFI's counters (fi_cntr.3).
 #ifndef WEFT_CORE_STACK_COUNTERS_H
 #define WEFT_CORE_STACK_COUNTERS_H
 

@@ -88,8 +88,8 @@ class ObjectTable {
   };
   std::vector<Live> list() const;
 
-  // Calls `visit` for each open fabric, the oldest first, without a lock held. The fabric stays open
-  // meanwhile, and its hooks stay as they are. Passes on what `visit` throws.
+  // Calls `visit` for each open fabric, the oldest first, without a lock held. The fabric stays
+  // open meanwhile, and its hooks stay as they are. Passes on what `visit` throws.
   struct Visited {
     uint64_t id;
     struct fid *fid;

@@ -8,7 +8,8 @@
 //    LoadedUnit tcp = toys::loaded(toys::provider(), plugin);
 //
 // The endpoints do nothing but count: send() answers 1000 + the number of calls so far, through as
-// many layers as there are. The layer over several (fork) sends on each of them. Not an example for plugin authors: those use weft/sdk/.
+// many layers as there are. The layer over several (fork) sends on each of them. Not an example for
+// plugin authors: those use weft/sdk/.
 #ifndef WEFT_CORE_STACK_TOYS_H
 #define WEFT_CORE_STACK_TOYS_H
 
@@ -29,8 +30,7 @@
 
 namespace weft::toys {
 
-// ---- the core's side
-// ------------------------------------------------------------------------------
+// ---- the core's side ----
 
 // Services over one table. The C functions have no argument for it, so there is one at a time.
 inline ObjectTable *&current_table() {
@@ -61,8 +61,7 @@ inline weft_core_services services() {
   return core;
 }
 
-// ---- what a test sees of the toys
-// -----------------------------------------------------------------
+// ---- what a test sees of the toys ----
 
 struct Plugin {
   // Adds offers to an answer. Each is a complete fi_info with small limits, which a test may
@@ -77,8 +76,7 @@ struct Plugin {
   std::vector<std::string> params;  // "name=text@origin" as the last created instance saw them
 };
 
-// ---- objects
-// --------------------------------------------------------------------------------------
+// ---- objects ----
 
 template <class Fid>
 struct Object {
@@ -238,8 +236,7 @@ inline int32_t open_fabric(const weft_instance *instance, const weft_provider *i
   return 0;
 }
 
-// ---- provider and layer
-// ---------------------------------------------------------------------------
+// ---- provider and layer ----
 
 struct Self {
   const weft_instance *instance = nullptr;
@@ -455,8 +452,7 @@ inline weft_unit fork(const char *name = "link", uint32_t inner_min = 1, uint32_
   return made;
 }
 
-// ---- hooks
-// ----------------------------------------------------------------------------------------
+// ---- hooks ----
 
 // Counts sends and forwards them. Several kinds exist, since a hook unit has one slot for the
 // process.

@@ -102,7 +102,6 @@ class AvFile {
     return header_->changes.load(std::memory_order_acquire) != seen_changes_;
   }
   uint32_t seen_end() const { return seen_end_; }
-  uint32_t seen_changes() const { return seen_changes_; }
   struct Counters {
     uint32_t end = 0, changes = 0;
   };

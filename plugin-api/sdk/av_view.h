@@ -8,8 +8,9 @@
 //      return size_t(std::ranges::count_if(views, [](Av *view) { return view->count() != 0; }));
 //    }
 //
-// Locks: the vector's engine, then that of a lane, then `mutex`. What the vector has changes with the
-// first and the last of them held, so that a view may read it with its lane's lock and the mutex.
+// Locks: the vector's engine, then that of a lane, then `mutex`. What the vector has changes with
+// the first and the last of them held, so that a view may read it with its lane's lock and the
+// mutex.
 #ifndef WEFT_SDK_AV_VIEW_H
 #define WEFT_SDK_AV_VIEW_H
 

@@ -399,7 +399,8 @@ void BufferedReceives::tell(Notice &n) {
 }
 
 // A sender without an address got one, or lost it: tags that were posted for it may take what came.
-// What was told of as a whole is not with the protocol any more, so its source may be another's now.
+// What was told of as a whole is not with the protocol any more, so its source may be another's
+// now.
 void BufferedReceives::rename(uint32_t from, uint32_t to) {
   for (const Chunk &chunk : chunks_)
     for (size_t i = 0; i < chunk.count; ++i)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // BufferedReceives: what is different in a receiver under FI_BUFFERED_RECV (fi_msg.3, "Buffered
-// Receives"; fi_tagged.3, "Buffered Tagged Receives") and FI_VARIABLE_MSG: messages come into memory
-// of ours, the application is told of each by a notice, and claims or discards it.
+// Receives"; fi_tagged.3, "Buffered Tagged Receives") and FI_VARIABLE_MSG: messages come into
+// memory of ours, the application is told of each by a notice, and claims or discards it.
 //
 // Example:
 //    // What Receiver::match() does with a tag that the application has posted.
@@ -15,8 +15,9 @@
 //
 // What cannot be told of, because the completion queue is full or too much is held already, waits
 // with the protocol, whose limits stop the peers. A message waits behind those that came before it
-// (but a tagged one that comes whole passes). Untagged messages have no receives that would tell their
-// order, so those of one source are told of in the order of arrival, even if one takes longer to come.
+// (but a tagged one that comes whole passes). Untagged messages have no receives that would tell
+// their order, so those of one source are told of in the order of arrival, even if one takes longer
+// to come.
 //
 // A notice's address is what the application names a message by. It is looked up, never followed,
 // so a wrong one is an error. Notices are reused in the order in which they were given back: a

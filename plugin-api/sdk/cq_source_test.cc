@@ -242,8 +242,8 @@ TEST(CqSource, WhatAThresholdCollectsComesOutInOrder) {
   EXPECT_EQ(queue.next(), kNothing);
 }
 
-// The device has accepted what it gives: there is no entry that may be dropped, also where a queue of
-// the SDK's own would overrun.
+// The device has accepted what it gives: there is no entry that may be dropped, also where a queue
+// of the SDK's own would overrun.
 TEST(CqSource, NothingOverrunsWithoutResourceManagement) {
   for (const size_t size : {1, 2, 5}) {
     for (const size_t at_once : {1, 8, 64}) {

@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kMostSleepMs = 10;  // a retry of a connection is no descriptor's event
 
-// Another thread may hold the lock, or the caller of exit(), a signal's handler, has interrupted the
-// one that does.
+// Another thread may hold the lock, or the caller of exit(), a signal's handler, has interrupted
+// the one that does.
 template <class TryLock>
 bool lock_soon(TryLock try_lock) {
   for (const uint64_t end = now_ns() + 10 * Engine::kDelayNs;;) {
@@ -24,7 +24,8 @@ bool lock_soon(TryLock try_lock) {
   }
 }
 
-// An engine that serves one thread alone has no lock, and then nothing to do here: see Engine::lend().
+// An engine that serves one thread alone has no lock, and then nothing to do here: see
+// Engine::lend().
 bool take(Lock &lock) {
   return lock_soon([&] { return lock.try_lock_if_needed(); });
 }
@@ -37,8 +38,8 @@ Exit &Exit::own() {
   return *exit;
 }
 
-// exit() runs what is registered while it runs. So a plugin that is done works again if one above it
-// still sends.
+// exit() runs what is registered while it runs. So a plugin that is done works again if one above
+// it still sends.
 void Exit::arm() {
   if (!std::exchange(armed_, true)) std::atexit(run);
 }
@@ -153,8 +154,8 @@ void Engine::on_exit() {
   end_delay();
 }
 
-// The exit may be another thread's than the one that an engine without a lock serves. So it has a lock
-// as long as exit() may have something to do.
+// The exit may be another thread's than the one that an engine without a lock serves. So it has a
+// lock as long as exit() may have something to do.
 void Engine::lend(ExitDuty &duty) {
   duties_.push_back(&duty);
   if (lock_.needed()) return;

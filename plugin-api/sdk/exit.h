@@ -30,8 +30,8 @@ class Exit {
   // The same; exit() waits for it (exit_duty.h).
   void add(ExitDuty &duty);
   void remove(ExitDuty &duty);
-  // In a child after fork() a thread of the parent may have held the mutex, and nobody gives it back:
-  // then exit() does not get it, either.
+  // In a child after fork() a thread of the parent may have held the mutex, and nobody gives it
+  // back: then exit() does not get it, either.
   void remove_in_child(Engine &engine);
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Feeder: what happens in a lane (scalable.h) for a queue or a counter under another lock, because
-// contexts of several lanes report to it. The lane's side puts it in under a lock that both sides take
-// last; each progress of the queue's engine takes it out.
+// contexts of several lanes report to it. The lane's side puts it in under a lock that both sides
+// take last; each progress of the queue's engine takes it out.
 //
 // Example:
 //    #include <utility>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A thread that finds nothing many times in a row leaves the processor to others. This program has a
-// sched_yield() of its own, which counts, and a clock that it alone moves while reads are counted.
+// A thread that finds nothing many times in a row leaves the processor to others. This program has
+// a sched_yield() of its own, which counts, and a clock that it alone moves while reads are
+// counted.
 #include <gtest/gtest.h>
 #include <rdma/fi_eq.h>
 #include <sched.h>
@@ -50,7 +51,8 @@ int yields_of(const std::function<void()> &read, unsigned times, uint64_t takes_
 
 constexpr unsigned kTurn = Engine::kReadsOfATurn;
 
-// A reader that finds nothing gives way once a turn, and sooner where others give the processor back.
+// A reader that finds nothing gives way once a turn, and sooner where others give the processor
+// back.
 void expect_turns(const std::function<void()> &read, unsigned turn = kTurn) {
   EXPECT_EQ(yields_of(read, turn - 1), 0);
   EXPECT_EQ(yields_of(read, 1), 1);

@@ -47,9 +47,10 @@ struct CudaCopy2d {
   size_t width = 0, height = 0;
 };
 
-// Shorter copies to a device are written by its compute engine, which first waits for the time slices
-// of other processes: 144 us instead of 9 where two processes share an H200. A copy of two rows goes
-// by a copy engine, like a longer one, and takes 1 to 2 us more than one by an engine that is free.
+// Shorter copies to a device are written by its compute engine, which first waits for the time
+// slices of other processes: 144 us instead of 9 where two processes share an H200. A copy of two
+// rows goes by a copy engine, like a longer one, and takes 1 to 2 us more than one by an engine
+// that is free.
 constexpr size_t kShort = 32768;
 constexpr std::chrono::microseconds kTooLong{50};  // of a short copy: the next ones are in rows,
 constexpr int kRowsAfter = 1000;                   // so many
@@ -162,12 +163,12 @@ HmemPlace CudaMemory::find(const void *address) {
   return place;
 }
 
-// A cuMemcpy() to a device may return before the bytes are there. Our copies must come after them, but
-// they are in a stream of their own, so as not to wait for the application's kernels. So such calls
-// for this buffer are to return later (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS), and the first time we wait
-// for those that were before. Not every kind of allocation has the attribute: then this happens once
-// for a buffer. While the application captures a graph nobody may wait for its default stream: a later
-// look does.
+// A cuMemcpy() to a device may return before the bytes are there. Our copies must come after them,
+// but they are in a stream of their own, so as not to wait for the application's kernels. So such
+// calls for this buffer are to return later (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS), and the first time
+// we wait for those that were before. Not every kind of allocation has the attribute: then this
+// happens once for a buffer. While the application captures a graph nobody may wait for its default
+// stream: a later look does.
 void CudaMemory::put_in_order(uintptr_t at, uint64_t buffer, void *context) {
   const Current current(cuda_, context);
   int status = 0;

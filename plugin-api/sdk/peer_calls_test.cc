@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Endpoints that call each other in a World without faults, or with one: what peer_model_test.cc has from
-// seeds, one by one.
+// Endpoints that call each other in a World without faults, or with one: what peer_model_test.cc
+// has from seeds, one by one.
 #include <gtest/gtest.h>
 
 #include "plugin-api/sdk/test_peer_actors.h"

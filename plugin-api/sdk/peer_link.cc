@@ -55,10 +55,10 @@ PeerLink::Next PeerLink::claimed(uint64_t now) {
   return ask(now, 0);
 }
 
-// The process that has the link asks for one. Its request crossed ours, or is a probe; or its link has
-// ended, and what it sent before that is still on its way here. But if it asks for long, the link may
-// be another's that has named the peer's process. The time then begins anew, so that two sides cannot
-// make each other ask for ever.
+// The process that has the link asks for one. Its request crossed ours, or is a probe; or its link
+// has ended, and what it sent before that is still on its way here. But if it asks for long, the
+// link may be another's that has named the peer's process. The time then begins anew, so that two
+// sides cannot make each other ask for ever.
 bool PeerLink::asks_again(uint64_t now) {
   if (again_since_ == 0) again_since_ = std::max<uint64_t>(now, 1);
   if (now < again_since_ + rules_.again_ns) return false;

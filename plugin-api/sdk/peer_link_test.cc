@@ -95,8 +95,8 @@ TEST(PeerLink, SecondRequestsAreRejectedAndThoseOfAnotherProcessCauseAProbe) {
   }
 }
 
-// Who asks again has no link, and another process may have named it: all processes of a host can find
-// out the numbers of others. Two sides that ask each other about this soon stop.
+// Who asks again has no link, and another process may have named it: all processes of a host can
+// find out the numbers of others. Two sides that ask each other about this soon stop.
 TEST(PeerLink, TheSameProcessIsBelievedToHaveTheLinkForAWhile) {
   constexpr uint64_t kSecond = 1'000'000'000;
   PeerLink link = in_state(State::kUp, 7);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Who the peer is, in worlds from seeds: two hosts with honest processes, which restart, and call each
-// other at once; a thief of a port or a name; relays; crowds of strangers. What must hold is in
-// test_peer_checker.h, and at the end of each world honest pairs are connected.
+// Who the peer is, in worlds from seeds: two hosts with honest processes, which restart, and call
+// each other at once; a thief of a port or a name; relays; crowds of strangers. What must hold is
+// in test_peer_checker.h, and at the end of each world honest pairs are connected.
 //
-// WEFT_SEEDS=100000 runs more of them. The table at the end counts what was tried, and what became of it.
+// WEFT_SEEDS=100000 runs more of them. The table at the end counts what was tried, and what became
+// of it.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 

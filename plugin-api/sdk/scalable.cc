@@ -243,9 +243,9 @@ Result<void> ScalableEndpoint::take_port(Context &context, const Address &first)
   return {};
 }
 
-// A row of ports: from that of `first` on, which may be 0: any. Where the application named the first
-// one and a later one is not free, another row will do, of which peers learn by fi_getname. An error
-// with FI_EADDRINUSE names the port that is not free.
+// A row of ports: from that of `first` on, which may be 0: any. Where the application named the
+// first one and a later one is not free, another row will do, of which peers learn by fi_getname.
+// An error with FI_EADDRINUSE names the port that is not free.
 Result<void> ScalableEndpoint::take_ports() {
   if (has_ports_) return {};
   WEFT_CHECK(make_contexts());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Who means harm in a World of endpoints: a thief of a peer's port or name on the peer's host, which
-// may also pass the handshakes of others on (a relay), and crowds of strangers. And what became of
-// each deed.
+// Who means harm in a World of endpoints: a thief of a peer's port or name on the peer's host,
+// which may also pass the handshakes of others on (a relay), and crowds of strangers. And what
+// became of each deed.
 //
 // Example:
 //    inline void a_false_claim(peer_model::World &world, peer_model::Endpoint &victim,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Checker: what endpoints promise of who their peers are, held against who really sent each message and
-// who really listened where (SECURITY.md, "A process on a peer's host").
+// Checker: what endpoints promise of who their peers are, held against who really sent each message
+// and who really listened where (SECURITY.md, "A process on a peer's host").
 //
 // Example:
 //    inline peer_model::Endpoint &watched(peer_model::World &world, peer_model::Checker &checker) {
@@ -10,20 +10,20 @@
 //    }
 //
 // The peer's own process is the honest one that listens at its address.
-// - A connected peer keeps its place: a connection with another process is no link while there is a link
-//   with the peer's own process that both take for the one that counts.
-// - A message of another process has the peer's name only if its connection began while there was no
-//   link with the peer's own process, and only until that has answered a request, and the time of doubt
-//   is over.
-// - Nothing is sent to another process once a link with the peer's own is known, and who claims to be the
-//   peer during a call to it is found out by the answer.
-// - A message of another process has the name of a context only if the peer has such a context, once
-//   the peer's own process is connected.
-// None of these is promised of a process that had the peer's port when the endpoint called, and answers
-// later: the call is the peer's by its address, until the peer asks for a connection again.
+// - A connected peer keeps its place: a connection with another process is no link while there is a
+//   link with the peer's own process that both take for the one that counts.
+// - A message of another process has the peer's name only if its connection began while there was
+//   no link with the peer's own process, and only until that has answered a request, and the time
+//   of doubt is over.
+// - Nothing is sent to another process once a link with the peer's own is known, and who claims to
+//   be the peer during a call to it is found out by the answer.
+// - A message of another process has the name of a context only if the peer has such a context,
+//   once the peer's own process is connected.
+// None of these is promised of a process that had the peer's port when the endpoint called, and
+// answers later: the call is the peer's by its address, until the peer asks for a connection again.
 // - With a key no process without it has a link or a name.
-// - A peer of the address vector is never refused for want of room, and of the strangers that can make
-//   room one does whose host has the most.
+// - A peer of the address vector is never refused for want of room, and of the strangers that can
+//   make room one does whose host has the most.
 #pragma once
 
 #include "plugin-api/sdk/test_peer_actors.h"
@@ -109,8 +109,8 @@ class Checker final : public Watcher {
   static bool had_the_port(const Endpoint &by, const Wire &wire) {
     return wire.ends[0] == &by && !far_end(by, wire).honest();
   }
-  // The links of `by` with the peer's own process: both take each for the one that counts, or one knows
-  // that the other does.
+  // The links of `by` with the peer's own process: both take each for the one that counts, or one
+  // knows that the other does.
   std::vector<WirePtr> links(const Endpoint &by, const Peer &peer, const Endpoint &own,
                              const WirePtr &before = nullptr) const {
     std::vector<WirePtr> links;
@@ -127,15 +127,17 @@ class Checker final : public Watcher {
     }
     return links;
   }
-  // A process that died leaves its answer on the way. By the rules of tcp that is read first, if answers
-  // arrive in the order in which they were sent; by those of rxm its end comes within the time of doubt.
+  // A process that died leaves its answer on the way. By the rules of tcp that is read first, if
+  // answers arrive in the order in which they were sent; by those of rxm its end comes within the
+  // time of doubt.
   bool can_know(const Endpoint &by, const Agent &far) const {
     if (!far.honest()) return true;
     if (by.settings().in_order) return world_.fixed();
     return world_.longest_trip() + by.settings().longest_pause < by.settings().rules.doubt_ns;
   }
-  // A claim has won against a call that reaches the peer: the peer's answer ends it. Where the peer calls
-  // at the same time, and the claim has its number, the end comes when the peer has asked for long.
+  // A claim has won against a call that reaches the peer: the peer's answer ends it. Where the peer
+  // calls at the same time, and the claim has its number, the end comes when the peer has asked for
+  // long.
   void expect_found_out(const Endpoint &by, const Peer &peer, const WirePtr &wire,
                         const Endpoint &own) {
     if (world_.was_stolen(peer.at) || world_.now - own.opened_at() < kToAnswerNs) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Endpoint: an honest endpoint in a World, made of PeerLink, PlaceOwners and Crowd in the way of the
-// plugins: of tcp, which reads answers in the order in which they came, or of rxm, which does not and
-// therefore doubts.
+// Endpoint: an honest endpoint in a World, made of PeerLink, PlaceOwners and Crowd in the way of
+// the plugins: of tcp, which reads answers in the order in which they came, or of rxm, which does
+// not and therefore doubts.
 //
 // Example:
 //    inline bool one_sends_to_the_other(peer_model::World &world) {

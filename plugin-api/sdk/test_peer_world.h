@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// World: hosts, processes that listen at ports, and the connections between them, in simulated time.
-// For tests of who the peer is. The packets of a connection arrive in order, and in any order among
-// those of other connections. Each connection and each message tells who really began or sent it.
+// World: hosts, processes that listen at ports, and the connections between them, in simulated
+// time. For tests of who the peer is. The packets of a connection arrive in order, and in any order
+// among those of other connections. Each connection and each message tells who really began or sent
+// it.
 //
 // Example:
 //    // A process that counts who calls at a port.

@@ -294,8 +294,8 @@ bool WaitObject::Waiter::block(int timeout_ms) {
   const auto count = nfds_t(here.fds.size());
   if (!std::exchange(here.has_blocked, true))
     return ::poll(fds, count, timeout_ms) >= 0 || errno != EINTR;
-  // Woken in vain, the caller has looked again. A source may have something to do all the time: then
-  // no poll sleeps, and signals come in between. So they wait for the next one.
+  // Woken in vain, the caller has looked again. A source may have something to do all the time:
+  // then no poll sleeps, and signals come in between. So they wait for the next one.
   if (!std::exchange(here.holds_signals, true)) hold_signals(here.before);
   const timespec time{.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1'000'000L};
   const int rc = ::ppoll(fds, count, timeout_ms < 0 ? nullptr : &time, &here.before);

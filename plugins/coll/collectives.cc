@@ -358,8 +358,8 @@ ssize_t Collectives::start(const sdk::CollectiveRequest &call) {
 
 // ---- time ----
 
-// A question to a member may come a few milliseconds early, so a cheap clock will do. A deadline may
-// not, so with one the clock is precise.
+// A question to a member may come a few milliseconds early, so a cheap clock will do. A deadline
+// may not, so with one the clock is precise.
 uint64_t Collectives::now() const {
   if (fabric_.layer().options().limits.deadline != 0) return sdk::now_ns();
   timespec t;

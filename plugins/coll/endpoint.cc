@@ -348,8 +348,8 @@ bool Endpoint::on_done(const fi_cq_tagged_entry &entry, fi_addr_t source) {
   return true;
 }
 
-// A receive that is shared may have ended here, and be another endpoint's. Packets are for those that
-// get them.
+// A receive that is shared may have ended here, and be another endpoint's. Packets are for those
+// that get them.
 void Endpoint::on_wire(Wire &wire, int err, size_t length, fi_addr_t source) {
   if (shared_ != nullptr && wire.receives()) shared_->ended();
   const bool is_others = wire.kind != Posted::kPacketIn && wire.owner != &collectives_;

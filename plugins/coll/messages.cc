@@ -14,7 +14,8 @@ namespace {
 
 // From here on a message has remote data, which nobody reads: then the header of tcp has 32 bytes
 // instead of 24, and the payload is as well aligned in the kernel's pages as it is in memory. It is
-// copied 1.1 to 1.2 times as fast (256 KiB and more; broadcast of 1 MiB, 2 processes: 0.89 of the time).
+// copied 1.1 to 1.2 times as fast (256 KiB and more; broadcast of 1 MiB, 2 processes: 0.89 of the
+// time).
 constexpr size_t kLong = 16384;
 
 Failure failure_of(int err) {

@@ -26,8 +26,8 @@ namespace weft::coll {
 
 class Staging {
  public:
-  // `call` names memory of the host from now on, and `staging` has it: null where there was no other.
-  // `task` is the member's own. 0, or -FI_E...
+  // `call` names memory of the host from now on, and `staging` has it: null where there was no
+  // other. `task` is the member's own. 0, or -FI_E...
   static int make(const sdk::Hmem &hmem, const Task &task, Call &call,
                   std::unique_ptr<Staging> &staging);
   // The operation has ended well. False: the device has failed.

@@ -131,8 +131,8 @@ inline constexpr uint64_t kProviderKey = uint64_t{1}
                                          << 63;  // made by the provider; not on the wire
 inline constexpr uint64_t kOptimizedKey = uint64_t{1} << 61;  // of those: a portal of its own
 inline constexpr uint64_t kSolicited = uint64_t{1} << 59;     // on the wire: tell the target
-// Of those: memory of a LAC by its address, which is part of the key, above the LAC. One entry of the
-// LAC serves all.
+// Of those: memory of a LAC by its address, which is part of the key, above the LAC. One entry of
+// the LAC serves all.
 inline constexpr uint64_t kCachedKey = uint64_t{1} << 62;
 inline constexpr unsigned kCachedShift = 3, kCachedBits = 56;
 inline constexpr uint64_t kCachedAddress = ((uint64_t{1} << kCachedBits) - 1) << kCachedShift;

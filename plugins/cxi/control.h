@@ -49,8 +49,8 @@ class Control final : private sdk::Handler {
  public:
   Control(const Ports &ports, sdk::Engine &engine, const Settings &settings, Transmit &transmit,
           Inbox &inbox);
-  // `match_events`: the NIC tells of each access of a peer to a region twice, when it begins and when
-  // it has ended.
+  // `match_events`: the NIC tells of each access of a peer to a region twice, when it begins and
+  // when it has ended.
   Result<void> open(bool waits, bool match_events);
   void close();
 

@@ -27,8 +27,8 @@ class Manager {
     int status = 201;
     std::string text;
   };
-  // What it says to one request after the other, and then again and again the last. A slow one takes
-  // nothing back before somebody releases it.
+  // What it says to one request after the other, and then again and again the last. A slow one
+  // takes nothing back before somebody releases it.
   explicit Manager(std::vector<Answer> answers, bool slow = false)
       : slow_(slow), answers_(std::move(answers)) {
     server_.Post("/multicast",

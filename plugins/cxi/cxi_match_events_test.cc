@@ -120,8 +120,8 @@ TEST(CxiMatchEvents, APeerThatIsKilledHasEnded) {
   region.reset();
 }
 
-// How many of `wanted` writes of a peer succeed while the owner of the region does nothing; what the
-// others say. Afterwards it is awake, and one more succeeds.
+// How many of `wanted` writes of a peer succeed while the owner of the region does nothing; what
+// the others say. Afterwards it is awake, and one more succeeds.
 size_t writes_to_a_sleeper(Net &net, Application &owner, fi_addr_t to, size_t wanted) {
   uint64_t word = 0;
   Handle<fid_mr> region = open_region(owner, &word, sizeof word, 200);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What cxi has of its own, over the C API: addresses and PIDs, the extensions of fi_cxi_ext.h, keys.
+// What cxi has of its own, over the C API: addresses and PIDs, the extensions of fi_cxi_ext.h,
+// keys.
 #include <rdma/fi_cxi_ext.h>
 #include <rdma/fi_trigger.h>
 

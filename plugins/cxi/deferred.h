@@ -10,8 +10,8 @@
 //    }
 //
 // Operations are made by the endpoints, as those of calls are; only their command waits in the NIC.
-// FI_OP_RECV and FI_OP_TRECV have a threshold of 0 (fi_cxi.7), so they are posted at once; no counter
-// starts a receive. Software counts them (sdk::DeferredQueue).
+// FI_OP_RECV and FI_OP_TRECV have a threshold of 0 (fi_cxi.7), so they are posted at once; no
+// counter starts a receive. Software counts them (sdk::DeferredQueue).
 //
 // queue(), cancel(work) and flush() take the domain's lock; the other calls are with it held.
 #ifndef WEFT_PLUGINS_CXI_DEFERRED_H

@@ -232,8 +232,8 @@ int Domain::av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) 
   return sdk::open_av(shared(), FI_ADDR_CXI, attr, av, context, device_->facts().name, FI_ADDR_CXI);
 }
 
-// The first time it is told even where the log is off: it is a mistake of the configuration, and all
-// that an MPI says of it is that it aborts.
+// The first time it is told even where the log is off: it is a mistake of the configuration, and
+// all that an MPI says of it is that it aborts.
 int Domain::check_peer(const sdk::Address &peer) {
   const auto checked = device_->check_peer(peer_of(peer).nid, host_of(peer));
   if (checked) return 0;

@@ -88,8 +88,8 @@ TEST_P(CxiHostilePortals, ALongMessageIsForThePortalOfMessagesAlone) {
 INSTANTIATE_TEST_SUITE_P(, CxiHostilePortals, testing::Bool(),
                          [](const auto &one) { return one.param ? "Hardware" : "Software"; });
 
-// Of a sender that names itself in several ways, and uses one number for all. A NIC in software takes
-// no other's name from outside; of hardware that is not known.
+// Of a sender that names itself in several ways, and uses one number for all. A NIC in software
+// takes no other's name from outside; of hardware that is not known.
 TEST(CxiHostile, MessagesOfOneNumberKeepApart) {
   constexpr uint32_t kLengths[] = {900'000, 100'000, 5000};
   Scene scene;

@@ -155,8 +155,8 @@ Inbox::Slot *Inbox::take_slot() {
   return &slot;
 }
 
-// There are as many receives as the NIC has list entries, or as buffer_id can tell apart. What follows
-// is the same as where the NIC says that it has no place.
+// There are as many receives as the NIC has list entries, or as buffer_id can tell apart. What
+// follows is the same as where the NIC says that it has no place.
 void Inbox::on_no_slot() {
   if (settings_.match_mode == MatchMode::kHybrid && may_leave_to_software())
     return leave_to_software("more receives are posted than the NIC has list entries");
@@ -427,7 +427,8 @@ void Inbox::on_put(const Event &event) {
   if (Slot *const slot = slot_of(event)) advance(describe(*slot, event, event.start - slot->start));
 }
 
-// A read or an atomic operation of a peer, at the portal of messages. It has used up what it has met.
+// A read or an atomic operation of a peer, at the portal of messages. It has used up what it has
+// met.
 void Inbox::on_access(const Event &event) {
   if (event.list == List::kOverflow) {
     overflow_.release(event.start, event.mlength);

@@ -76,8 +76,8 @@ void Inbox::offer_again() {
 }
 
 // The newest first: messages may come meanwhile, and must find the oldest. A multi-receive buffer
-// stays where it is: messages may be on their way into it. Then those of its kind stay, too, or they
-// would change their order.
+// stays where it is: messages may be on their way into it. Then those of its kind stay, too, or
+// they would change their order.
 void Inbox::take_back() {
   if (taking_back_ != 0) return;
   starved_ = true;
@@ -144,10 +144,10 @@ void Inbox::look_in(uint64_t ns) {
   schedule();
 }
 
-// A NIC does not say that messages wait in the network because it has no list entry for them, so this
-// looks again and again. An idle one looks less often: there only another process can have taken the
-// last entries. In hybrid mode the NIC leaves messages to software by itself, while it has request
-// buffers.
+// A NIC does not say that messages wait in the network because it has no list entry for them, so
+// this looks again and again. An idle one looks less often: there only another process can have
+// taken the last entries. In hybrid mode the NIC leaves messages to software by itself, while it
+// has request buffers.
 void Inbox::make_room() {
   look_in(look_after_);
   look_after_ = std::min(2 * look_after_, kIdleLookNs);

@@ -31,8 +31,9 @@ inline constexpr size_t kAtomicSize = 32;  // both operands of the widest compar
 inline constexpr uint64_t kOrder = FI_ORDER_SAS | FI_ORDER_WAW | FI_ORDER_RMA_WAW |
                                    FI_ORDER_ATOMIC_WAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_RAW |
                                    FI_ORDER_ATOMIC_RAR;
-// What endpoints with the keys of their address vector (FI_AV_AUTH_KEY) do not have. Receives of one
-// peer: the NIC knows peers by their address, and not by their VNI. Groups: members are in one VNI.
+// What endpoints with the keys of their address vector (FI_AV_AUTH_KEY) do not have. Receives of
+// one peer: the NIC knows peers by their address, and not by their VNI. Groups: members are in one
+// VNI.
 inline constexpr uint64_t kOneVniCaps = FI_DIRECTED_RECV | FI_COLLECTIVE;
 inline constexpr size_t kMaxTxSize = 16384, kMaxRxSize = 15360;
 

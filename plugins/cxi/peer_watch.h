@@ -21,8 +21,9 @@
 // A peer is gone when two answers, one after the other, say so: what it has sent before its end
 // comes on another way, and may be read later than the first of them.
 //
-// It has no NIC and no clock: the time is an argument, in ns. Not for what becomes of the operations
-// (transmit_gone.cc), nor for members of groups, which ask each other (collective/group.h).
+// It has no NIC and no clock: the time is an argument, in ns. Not for what becomes of the
+// operations (transmit_gone.cc), nor for members of groups, which ask each other
+// (collective/group.h).
 #ifndef WEFT_PLUGINS_CXI_PEER_WATCH_H
 #define WEFT_PLUGINS_CXI_PEER_WATCH_H
 

@@ -37,8 +37,8 @@ struct Peer {
     return {
         .nid = Nid(key >> kPidBits & kMaxNid), .pid = Pid(key & kAnyPid), .vni = Vni(key >> 32)};
   }
-  // As events name it. One that goes by its rank (words.h: is_logical()) is nowhere: sources.h knows
-  // where.
+  // As events name it. One that goes by its rank (words.h: is_logical()) is nowhere: sources.h
+  // knows where.
   static constexpr Peer of(uint32_t initiator, Vni vni) {
     const Pid pid = Pid(initiator >> kMatchEpBits);
     if (is_logical(initiator)) return nowhere(pid, vni);

@@ -122,8 +122,8 @@ class Regions final : public sdk::Memory {
   Result<void> check_auth_key(const fi_mr_attr &attr) const;
   bool may_be_cached(const fi_mr_attr &attr, uint64_t flags, const sdk::HmemPlace &place) const;
   Result<uint64_t> cached_key_of(const iovec &memory) const;
-  // Whether a region with this access has a key that no other one has. What no peer reaches has none,
-  // if the application chooses them.
+  // Whether a region with this access has a key that no other one has. What no peer reaches has
+  // none, if the application chooses them.
   bool has_key(uint64_t access) const {
     return provider_keys_ || (access & (FI_REMOTE_READ | FI_REMOTE_WRITE)) != 0;
   }

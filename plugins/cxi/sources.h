@@ -8,8 +8,9 @@
 //    }
 //
 // In symmetric address vectors (FI_SYMMETRIC) a sender names itself by its index there, and nobody
-// has to look for it. A sender that is not in the address vector has a number of its own until it is inserted. All
-// calls are with the engine's lock held. Not for where to send: peers are found by index.
+// has to look for it. A sender that is not in the address vector has a number of its own until it
+// is inserted. All calls are with the engine's lock held. Not for where to send: peers are found by
+// index.
 #ifndef WEFT_PLUGINS_CXI_SOURCES_H
 #define WEFT_PLUGINS_CXI_SOURCES_H
 

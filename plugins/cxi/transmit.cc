@@ -291,8 +291,8 @@ void Transmit::on_acknowledged(const Event &event) {
   settle(op);
 }
 
-// An optimized region has portals of its own. Where there is none, the region may be missing, or the
-// whole endpoint: the portals for other regions, which each endpoint has, tell.
+// An optimized region has portals of its own. Where there is none, the region may be missing, or
+// the whole endpoint: the portals for other regions, which each endpoint has, tell.
 bool Transmit::is_the_key_in_doubt(Op &op) {
   return !op.is_message && is_optimized_index(op.transfer.to.index) &&
          control_->ask(op.peer, *events_, op.transfer.user_ptr | kEndpointQuestion);

@@ -13,12 +13,12 @@
 //
 // Flow control: a peer whose receive portal is disabled refuses messages. All later ones to this
 // peer wait here, in order, until those under way have come back; then the peer is told how many it
-// has dropped (Control), and when it says that it is ready they all go again. Whoever waits for that
-// asks again: the endpoint may have ended, and another one may have its address.
+// has dropped (Control), and when it says that it is ready they all go again. Whoever waits for
+// that asks again: the endpoint may have ended, and another one may have its address.
 //
-// A peer that ends tells nobody. While something waits for what only a peer can do, after its NIC has
-// acknowledged it, the peer is asked from time to time whether it is there (PeerWatch). If it is gone,
-// what waits for it fails.
+// A peer that ends tells nobody. While something waits for what only a peer can do, after its NIC
+// has acknowledged it, the peer is asked from time to time whether it is there (PeerWatch). If it
+// is gone, what waits for it fails.
 //
 // All calls are with the endpoint's lock held. Not for what a region or an atomic operation is on
 // the wire: endpoint.cc makes the commands.

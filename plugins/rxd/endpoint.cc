@@ -85,8 +85,8 @@ void Endpoint::drop_core() {
 
 // ---- operations ----
 
-// Injected data, and data of a device, which no datagram can be sent from. Long ones of a device the
-// core copies as it sends them.
+// Injected data, and data of a device, which no datagram can be sent from. Long ones of a device
+// the core copies as it sends them.
 template <class Request>
 ssize_t Endpoint::own_if_needed(TxOp &op, const Request &request) {
   const bool injects = (request.flags & FI_INJECT) != 0;

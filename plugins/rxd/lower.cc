@@ -23,8 +23,8 @@ namespace {
 
 constexpr size_t kBatch = 32;  // completions per call
 constexpr size_t kMost = 256;  // completions per progress
-// With fewer at once there are no more, it is assumed. The provider beneath may read no more than it
-// expects, which grows while more come.
+// With fewer at once there are no more, it is assumed. The provider beneath may read no more than
+// it expects, which grows while more come.
 constexpr size_t kFew = 8;
 constexpr size_t kPosted = 64;  // most posted buffers; the others are a reserve
 // Bytes of posted buffers: large datagrams must still be in the cache when they are processed.
@@ -260,8 +260,8 @@ void Lower::close(Path &path) {
   fi_av_remove(av_, &address, 1, 0);
 }
 
-// The host may have addresses that are none of its interfaces', such as all of 127.0.0.0/8, and others
-// since they were listed.
+// The host may have addresses that are none of its interfaces', such as all of 127.0.0.0/8, and
+// others since they were listed.
 bool Lower::learn_name() {
   if (!name_.is_any() || ops_ == nullptr ||
       ops_->size <= offsetof(weft_datagram_ops, next_arrival) || ops_->next_arrival == nullptr)

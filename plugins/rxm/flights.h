@@ -56,13 +56,14 @@ class Flights {
 
   // fi_sendmsg of a packet. `msg` has no descriptors; `desc` may be null, and each of it: a
   // descriptor of the inner provider. With `token` null the context of `msg` is passed on, which an
-  // error may have: the call must have FI_INJECT. What is longer than the provider injects is copied
-  // instead, and nothing is told of it: a credit packet must leave whatever that limit is.
+  // error may have: the call must have FI_INJECT. What is longer than the provider injects is
+  // copied instead, and nothing is told of it: a credit packet must leave whatever that limit is.
   ssize_t send(Calls &calls, fid_ep *ep, fi_msg msg, void *const *desc, uint64_t flags,
                Token *token);
-  // fi_readmsg or fi_writemsg. `msg` has no descriptors. With `token` null its context is passed on,
-  // which an error may have: the call must have FI_INJECT and no FI_COMPLETION. -FI_EAGAIN, before
-  // anything is registered, while the link has as many calls in flight as the provider queues.
+  // fi_readmsg or fi_writemsg. `msg` has no descriptors. With `token` null its context is passed
+  // on, which an error may have: the call must have FI_INJECT and no FI_COMPLETION. -FI_EAGAIN,
+  // before anything is registered, while the link has as many calls in flight as the provider
+  // queues.
   ssize_t access(Calls &calls, fid_ep *ep, bool write, fi_msg_rma msg, void *const *desc,
                  uint64_t flags, Token *token);
   // A call has completed, or failed. Null: it was not one of these, or nobody waits for it.

@@ -127,8 +127,8 @@ void ask_for_sum(RawPeer &peer, uint64_t address, uint64_t key) {
   peer.packet(header, AtomicOfOne{{{address, 1, key}}, 1});
 }
 
-// A long message is read from the peer's memory when the connection ends. The answer to an atomic has
-// left behind the read.
+// A long message is read from the peer's memory when the connection ends. The answer to an atomic
+// has left behind the read.
 TEST(RxmLost, WhoReceivesIsToldOfItsReceiveAlone) {
   if (writes_large_messages()) GTEST_SKIP() << "the sender writes large messages";
   Peer a;

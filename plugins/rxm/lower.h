@@ -46,8 +46,8 @@ struct Place {
 };
 
 struct alignas(8) Link {
-  // The context of operations that end for the core when the inner provider has them: it is odd, and
-  // contexts of others are aligned. Their errors have it, even when the link is gone. The inner
+  // The context of operations that end for the core when the inner provider has them: it is odd,
+  // and contexts of others are aligned. Their errors have it, even when the link is gone. The inner
   // endpoint has the context mark(0), and so have errors of operations that had completed. Null: of
   // an operation without a mark (Carrier::kMarks) nothing is told.
   void *mark(uint64_t kind) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// RawPeer: a socket that is a peer of an endpoint of rxm over tcp. It says and reads frames of tcp with
-// packets of rxm in them, one by one, acknowledges nothing, and knows no refusal, as stock peers.
+// RawPeer: a socket that is a peer of an endpoint of rxm over tcp. It says and reads frames of tcp
+// with packets of rxm in them, one by one, acknowledges nothing, and knows no refusal, as stock
+// peers.
 //
 // Example (statements):
 //    Peer a;

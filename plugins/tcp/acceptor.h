@@ -22,8 +22,8 @@
 // A stranger has a deadline and 288 bytes for its request, and the number of strangers is bounded.
 // A stranger that sends anything else loses its socket, and a counter goes up. At the bound, one
 // that has been silent for kPatienceNs makes room (weft/sdk/peer/crowd.h); until then others wait
-// in the kernel's backlog. Without free descriptors the acceptor pauses and logs the limits. It does
-// not answer requests. All calls need the engine's lock.
+// in the kernel's backlog. Without free descriptors the acceptor pauses and logs the limits. It
+// does not answer requests. All calls need the engine's lock.
 #ifndef WEFT_PLUGINS_TCP_ACCEPTOR_H
 #define WEFT_PLUGINS_TCP_ACCEPTOR_H
 
@@ -79,7 +79,8 @@ class Acceptor final : public sdk::Handler {
   // Binds the socket; from then on name() is final. A second call moves to another address.
   Result<void> bind(const sdk::SockAddr &local);
   Result<void> listen(int backlog);  // after bind(); once more for another backlog
-  // After bind(): nobody else can have the address, though connections are not taken before listen().
+  // After bind(): nobody else can have the address, though connections are not taken before
+  // listen().
   Result<void> reserve();
   bool bound() const { return socket_ >= 0; }
   bool listening() const { return listening_; }

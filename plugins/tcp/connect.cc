@@ -160,8 +160,8 @@ void Endpoint::connect_failed(int error, std::string_view data, int cause) {
   report_failure(error, std::string(data), cause);
 }
 
-// The peer is to end the connection, which it does when it notices. What has come from it before waits
-// for the receives of an application as long as these take.
+// The peer is to end the connection, which it does when it notices. What has come from it before
+// waits for the receives of an application as long as these take.
 void Endpoint::on_mute() {
   if (!is_hidden()) return;
   engine_.set_deadline(*this, sdk::now_ns() + domain_.fabric().settings().handshake_timeout_ns);

@@ -10,7 +10,8 @@
 //      return {domain.staging(), n > 0 ? size_t(n) : 0};  // until the next read
 //    }
 //
-// Not for regions, completion queues and counters: sdk::SoftwareDomain and sdk::DomainOps have them.
+// Not for regions, completion queues and counters: sdk::SoftwareDomain and sdk::DomainOps have
+// them.
 #ifndef WEFT_PLUGINS_TCP_DOMAIN_H
 #define WEFT_PLUGINS_TCP_DOMAIN_H
 
@@ -61,7 +62,8 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   // With FI_HMEM: where bytes of devices wait for the socket, and those from it for devices.
   sdk::HmemOutput &hmem_output() { return *hmem_output_; }
   sdk::HmemInput &hmem_input() { return *hmem_input_; }
-  // Answers of connected endpoints; Stream::owes_too_much() bounds those of each. With the lock held.
+  // Answers of connected endpoints; Stream::owes_too_much() bounds those of each. With the lock
+  // held.
   sdk::Pool<Operation> &control_ops() { return control_ops_; }
   std::vector<Endpoint *> &endpoints() { return endpoints_; }  // with the lock held
 

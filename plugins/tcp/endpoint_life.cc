@@ -123,8 +123,8 @@ void Endpoint::join_group(uint64_t group) {
   group_ = group;
 }
 
-// The kernel goes on with what it holds when the socket is closed, unless the peer sends something. The
-// endpoints of a domain share the time for peers that do not read.
+// The kernel goes on with what it holds when the socket is closed, unless the peer sends something.
+// The endpoints of a domain share the time for peers that do not read.
 void Endpoint::wait_for_kernel() {
   sdk::LingerBudget &budget = domain_.linger_budget();
   const uint64_t begin = sdk::now_ns();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Passive endpoints with many strangers, applications that read events late, and connected endpoints
-// beneath a layer whose peer is a stranger.
+// Passive endpoints with many strangers, applications that read events late, and connected
+// endpoints beneath a layer whose peer is a stranger.
 #include <unistd.h>
 #include <weft/sdk/carrier.h>
 
@@ -75,8 +75,8 @@ TEST(Connect, AComputationMayTakeLongerThanTheTimeToConnect) {
   EXPECT_EQ(wait_event(active.eq, {&active, &passive}).type, uint32_t(FI_CONNECTED));
 }
 
-// An endpoint may take a passive endpoint's address. The kernel remembers its connection for a while
-// (TIME_WAIT), and the address is free all the same.
+// An endpoint may take a passive endpoint's address. The kernel remembers its connection for a
+// while (TIME_WAIT), and the address is free all the same.
 TEST(Connect, TheAddressIsFreeWhenTheConnectionHasEnded) {
   Side active, passive;
   for (Side *side : {&active, &passive}) side->open(options_info({}).get());
@@ -128,8 +128,8 @@ struct Beneath {
   std::optional<Stranger> peer;
 };
 
-// The target of a refused access ends its half of the connection. A peer that does not notice holds no
-// operation for ever.
+// The target of a refused access ends its half of the connection. A peer that does not notice holds
+// no operation for ever.
 TEST(Beneath, APeerThatIgnoresARefusalIsLeft) {
   if (!in_fresh_process({"FI_TCP_HANDSHAKE_TIMEOUT_MS=500"})) return;
   Beneath b;

@@ -38,8 +38,8 @@ namespace weft::tcp {
 // Orders that only who asks for them pays: messages and writes that wait for earlier reads.
 inline constexpr uint64_t kOrderBehindReads = FI_ORDER_SAR | FI_ORDER_WAR | FI_ORDER_RMA_WAR;
 
-// All else the stream keeps by itself: for sends, reads and writes, the earlier operations that each
-// stays behind. Where messages may be announced, nobody has asked for accesses behind them.
+// All else the stream keeps by itself: for sends, reads and writes, the earlier operations that
+// each stays behind. Where messages may be announced, nobody has asked for accesses behind them.
 inline constexpr sdk::OrderRules kNativeOrder = {
     sdk::kinds(sdk::OrderKind::kSend, sdk::OrderKind::kWrite),
     sdk::kinds(sdk::OrderKind::kSend, sdk::OrderKind::kRead, sdk::OrderKind::kWrite,
@@ -120,8 +120,8 @@ struct Operation : SendItem {
     if (!is_short && inject) add(copied, bytes);
     return 0;
   }
-  // The same for a message that stays here until its header is another one: nothing is copied behind
-  // the header.
+  // The same for a message that stays here until its header is another one: nothing is copied
+  // behind the header.
   int place_apart(const iovec *iov, size_t vectors, uint64_t bytes, bool inject,
                   const sdk::Hmem *hmem) {
     if (hmem != nullptr && !hmem->holds(iov, vectors)) return -FI_EFAULT;

@@ -54,9 +54,9 @@ struct RdmOperation final : Operation {
 // endpoint fetches some within the limits before there is a receive, so that the peer does not run
 // out of rendezvous numbers.
 //
-// Under FI_BUFFERED_RECV the application is told of a long message before it has a receive. If such a
-// message is longer than what may be saved, only its first bytes are (`is_part`), and the rest stays in
-// the socket until the application claims or discards it.
+// Under FI_BUFFERED_RECV the application is told of a long message before it has a receive. If such
+// a message is longer than what may be saved, only its first bytes are (`is_part`), and the rest
+// stays in the socket until the application claims or discards it.
 struct Saved final : sdk::Unexpected {
   enum Stage : uint8_t { kHere, kAnnounced, kFetching };
   Stage stage = kHere;
@@ -99,7 +99,8 @@ class PeerStream final : public sdk::Handler, public Stream<PeerStream> {
   // Tells the peer when we have no more room for its long messages, or have room again.
   void say_whether_full();
   bool has_share() const { return has_share_; }
-  // Messages with FI_MATCH_COMPLETE wait for their receives, and hardly a number is left for others.
+  // Messages with FI_MATCH_COMPLETE wait for their receives, and hardly a number is left for
+  // others.
   bool has_many_matching() const { return matching_ >= kMostMatching; }
   // Nothing is in flight in either direction.
   bool is_idle() const;

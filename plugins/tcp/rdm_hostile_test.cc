@@ -402,8 +402,8 @@ TEST(RdmStrangers, StrangersLeaveRoomForMessagesOfNamedPeers) {
 // ---- refused accesses ----
 
 // Toward a peer whose protocol has no refusal the target ends its half of the connection. What the
-// peer sends before it notices arrives, though the target has something to send itself, which goes by
-// the next connection.
+// peer sends before it notices arrives, though the target has something to send itself, which goes
+// by the next connection.
 TEST(RdmStrangers, ARefusedAccessLosesNothingOfEitherSide) {
   Node a;
   Host host(ntohs(a.name.sin_port));
@@ -423,8 +423,8 @@ TEST(RdmStrangers, ARefusedAccessLosesNothingOfEitherSide) {
   EXPECT_TRUE(until({&a}, [&] { return host.accept_and_die(7); }));
 }
 
-// A write completes when it has left, and so do the messages behind it. The peer, whose protocol has no
-// refusal, ends the connection without an acknowledgement: each of them may be lost.
+// A write completes when it has left, and so do the messages behind it. The peer, whose protocol
+// has no refusal, ends the connection without an acknowledgement: each of them may be lost.
 TEST(RdmStrangers, WhatEndsWithTheConnectionOfAWriteIsToldByItsKind) {
   Node a;
   auto peer = std::make_unique<Stranger>(a.name, hello(4242, 7));

@@ -132,8 +132,8 @@ TEST(Rdm, MoreThanTheSavedLimitInReverseOrder) {
   }
 }
 
-// The receiver has said that it has room, then makes no progress until the kernel takes no more. The
-// message that it receives first is behind all others.
+// The receiver has said that it has room, then makes no progress until the kernel takes no more.
+// The message that it receives first is behind all others.
 void exceed_the_limit_in_a_pause(size_t count, size_t size) {
   Node a, b;
   const fi_addr_t to = a.insert(b);

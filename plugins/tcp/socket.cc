@@ -59,8 +59,8 @@ bool paces(const std::string &congestion) {
   return congestion.starts_with("bbr");
 }
 
-// The kernel goes on pacing a socket that has had an algorithm which paces, whatever it has later: a
-// message of 64 KiB takes twice as long as one of 63. So sockets do not even begin with such a
+// The kernel goes on pacing a socket that has had an algorithm which paces, whatever it has later:
+// a message of 64 KiB takes twice as long as one of 63. So sockets do not even begin with such a
 // default, and get it back when the peer turns out to be on another host.
 void begin_unpaced(int fd, const Settings &settings) {
   if (!settings.local_congestion.empty() && paces(congestion_of(fd)))

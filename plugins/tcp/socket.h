@@ -42,8 +42,8 @@ void apply_peer_settings(int fd, const Settings &settings);
 // it ready.
 enum class BindFor { kConnect, kName, kListen };
 Result<void> bind_socket(int fd, const sdk::SockAddr &address, BindFor what = BindFor::kConnect);
-// Without it a connection blocks the port for the next listener for a while. Accepted sockets inherit
-// it.
+// Without it a connection blocks the port for the next listener for a while. Accepted sockets
+// inherit it.
 void share_port(int fd);
 // A socket of a connected endpoint with this name, and its name as it is then.
 Result<sdk::UniqueFd> named_socket(const sdk::Address &local, const Settings &settings,
@@ -62,8 +62,8 @@ std::string descriptor_error(int error);
 // How many descriptors this process may have open.
 size_t descriptor_limit();
 
-// Whether the kernel holds bytes for which the peer has no room: it drops them when the socket is closed
-// and the peer sends something.
+// Whether the kernel holds bytes for which the peer has no room: it drops them when the socket is
+// closed and the peer sends something.
 bool has_unsent(int fd);
 
 // Has the kernel ask the other host, within seconds, whether the connection still exists. The host

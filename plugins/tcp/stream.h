@@ -90,8 +90,8 @@ class Stream {
   bool output_empty() const { return writer_.empty(); }
   bool stalled() const { return reader_.stalled(); }
   bool output_lost() const { return is_lost_; }
-  // Among what waits for the socket there may be something whose completion nobody waits for, such as
-  // an injected message.
+  // Among what waits for the socket there may be something whose completion nobody waits for, such
+  // as an injected message.
   bool has_unasked() const { return unasked_ && !writer_.empty(); }
 
   // For the reader: bytes of a payload into their place, which may be memory of a device.
@@ -134,8 +134,8 @@ class Stream {
       engine_.sent();
       flush_output();
     } else if (engine_.may_wait() && (report || engine_.flush_later(upper()))) {
-      // An application that wants this completion must make progress. One that wants none (fi_inject,
-      // a counter) need not: then somebody else sends it.
+      // An application that wants this completion must make progress. One that wants none
+      // (fi_inject, a counter) need not: then somebody else sends it.
       engine_.posted();
       if (report) engine_.mark_dirty(upper());
     } else {
@@ -186,8 +186,9 @@ class Stream {
   }
   // Fails every operation of the stream, in the order of posting, and releases its regions.
   void fail_operations(int error);
-  // The peer takes nothing any more. What it has sent before is read all the same: a peer that closes
-  // while our answers are under way resets the connection, and its messages are in the socket.
+  // The peer takes nothing any more. What it has sent before is read all the same: a peer that
+  // closes while our answers are under way resets the connection, and its messages are in the
+  // socket.
   void lose_output(int error);
 
   // ---- answers ----
@@ -460,8 +461,8 @@ void Stream<Upper>::flush_output() {
   }
 }
 
-// It is full. Nothing but exit() sees to it that what is injected still leaves where the application
-// makes no progress any more.
+// It is full. Nothing but exit() sees to it that what is injected still leaves where the
+// application makes no progress any more.
 template <class Upper>
 void Stream<Upper>::wait_for_socket() {
   want_out_ = true;

@@ -63,9 +63,9 @@ Verdict Stream<Upper>::refuse_read(const FrameHeader &header, const RmaVector &v
   return Verdict::kAccept;
 }
 
-// The peer waits for an answer that must not come, in a protocol without another one. So our half of
-// the connection ends: that fails its operation. What it sends until it knows takes effect. Our own
-// operations wait for the end.
+// The peer waits for an answer that must not come, in a protocol without another one. So our half
+// of the connection ends: that fails its operation. What it sends until it knows takes effect. Our
+// own operations wait for the end.
 template <class Upper>
 Verdict Stream<Upper>::end_answers() {
   if (mute_) return Verdict::kAccept;
@@ -95,8 +95,8 @@ void Stream<Upper>::forget_trace(Operation &op) {
   upper().control_ops().give(std::exchange(op.trace, nullptr));
 }
 
-// The connection has ended before the peer took the access: it, and the messages that have completed
-// behind it, may be lost. An end of our own making is no news of them.
+// The connection has ended before the peer took the access: it, and the messages that have
+// completed behind it, may be lost. An end of our own making is no news of them.
 template <class Upper>
 void Stream<Upper>::fail_sent(Operation &op, int error) {
   const bool tells = traces() && op.kind != Operation::kSend && error != FI_ECANCELED;

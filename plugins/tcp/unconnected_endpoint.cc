@@ -166,11 +166,11 @@ ssize_t UnconnectedEndpoint::tx_size_left() {
   return enabled() ? ssize_t(tx_ops_.limit() - tx_ops_.in_use()) : -FI_EOPBADSTATE;
 }
 
-// Injected data must still be delivered: waits, at most close_linger_ms, for sockets that are full, for
-// peers that are being connected, and for peers that have been told of injected messages, and have to
-// ask for them. A peer that has been told of another message may ask for it, too, or has just done
-// so. And what the kernel holds for a peer that does not read is lost if that peer sends something when
-// the socket is closed. The endpoints of a domain share the time for such peers.
+// Injected data must still be delivered: waits, at most close_linger_ms, for sockets that are full,
+// for peers that are being connected, and for peers that have been told of injected messages, and
+// have to ask for them. A peer that has been told of another message may ask for it, too, or has
+// just done so. And what the kernel holds for a peer that does not read is lost if that peer sends
+// something when the socket is closed. The endpoints of a domain share the time for such peers.
 void UnconnectedEndpoint::linger() {
   const uint64_t begin = sdk::now_ns();
   const uint64_t most = settings().close_linger_ns();
@@ -298,8 +298,8 @@ void UnconnectedEndpoint::on_flush() {
 
 // ---- sending ----
 
-// Queued injects hold operations, and an application that only injects makes no progress. Null: there
-// is no room, and no peer of before is a peer any more.
+// Queued injects hold operations, and an application that only injects makes no progress. Null:
+// there is no room, and no peer of before is a peer any more.
 RdmOperation *UnconnectedEndpoint::make_room(uint64_t flags) {
   for (PeerStream *stream : std::vector(streams_)) stream->flush();
   RdmOperation *const op = tx().is_full() ? nullptr : tx_ops_.take();
@@ -398,7 +398,8 @@ void UnconnectedEndpoint::give(RdmOperation &op) {
   tx_ops_.give(&op);
 }
 
-// What has begun is not taken back: it ends as it would have, and an error says that it was canceled.
+// What has begun is not taken back: it ends as it would have, and an error says that it was
+// canceled.
 ssize_t UnconnectedEndpoint::cancel(void *context) {
   const ssize_t rc = RdmEndpoint::cancel(context);
   if (rc != -FI_ENOENT || context == nullptr) return rc;

@@ -68,8 +68,8 @@ Peer *UnconnectedEndpoint::incoming_peer(const sdk::SockAddr &address, unsigned 
   return find_or_add(address, sdk::Av::kNone);
 }
 
-// An idle stranger makes room. Where none is idle, one does that has said nothing whole for a while: it
-// could keep its place by a message that it never ends. The refused peer will ask again.
+// An idle stranger makes room. Where none is idle, one does that has said nothing whole for a
+// while: it could keep its place by a message that it never ends. The refused peer will ask again.
 void UnconnectedEndpoint::make_room_for_a_stranger() {
   counters().peers_refused.add();
   if (!std::exchange(refusal_told_, true))

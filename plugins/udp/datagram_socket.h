@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A datagram socket endpoint (FI_EP_SOCK_DGRAM, fi_endpoint.3, SOCKET ENDPOINTS): a UDP socket whose
-// calls are synchronous. Any UDP program is a peer.
+// A datagram socket endpoint (FI_EP_SOCK_DGRAM, fi_endpoint.3, SOCKET ENDPOINTS): a UDP socket
+// whose calls are synchronous. Any UDP program is a peer.
 //
 // Example:
 //    inline ssize_t answer(DatagramSocket &socket, fi_addr_t peer, char *buffer, size_t size) {

@@ -14,8 +14,8 @@
 //    }
 //
 // Events are copied and acknowledged before anybody is told, so that the user may destroy its
-// identifier at once. Nothing can fail in between: rdma_destroy_id waits for acknowledgements. Calls
-// need the engine's lock.
+// identifier at once. Nothing can fail in between: rdma_destroy_id waits for acknowledgements.
+// Calls need the engine's lock.
 #ifndef WEFT_PLUGINS_VERBS_CHANNEL_H
 #define WEFT_PLUGINS_VERBS_CHANNEL_H
 

@@ -11,8 +11,8 @@
 namespace weft::verbs {
 namespace {
 
-// Takes all that is posted, and completes it in order; or reads last, as iWARP does. Replaces the calls of the double that
-// libibverbs has inline in its header.
+// Takes all that is posted, and completes it in order; or reads last, as iWARP does. Replaces the
+// calls of the double that libibverbs has inline in its header.
 class IdleDevice {
  public:
   explicit IdleDevice(fid_cq *cq, bool reads_last = false) {

@@ -7,12 +7,12 @@
 //      return endpoint->c();  // the application binds, enables and closes it
 //    }
 //
-// Its name is an FI_ADDR_IB_UD; it has one from fi_enable on. Every message of an application begins
-// with 40 bytes for the device (FI_MSG_PREFIX): they are not sent, and a receive finds a header
-// there. A datagram that no receive waits for is lost.
+// Its name is an FI_ADDR_IB_UD; it has one from fi_enable on. Every message of an application
+// begins with 40 bytes for the device (FI_MSG_PREFIX): they are not sent, and a receive finds a
+// header there. A datagram that no receive waits for is lost.
 //
-// An error of the device (a datagram that is longer than its receive) breaks the queue pair. The next
-// call that posts something makes it ready again; what was in flight has failed.
+// An error of the device (a datagram that is longer than its receive) breaks the queue pair. The
+// next call that posts something makes it ready again; what was in flight has failed.
 //
 // The first message to a peer makes an address handle, which stays until the peer is removed from
 // the address vector or the endpoint closes. Locks: a completion queue, then the domain's engine

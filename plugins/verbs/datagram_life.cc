@@ -183,8 +183,8 @@ ssize_t DatagramEndpoint::recover() {
   return -error;
 }
 
-// Nobody posts meanwhile. Where completions go with the queue pair's reset, their operations fail in
-// software.
+// Nobody posts meanwhile. Where completions go with the queue pair's reset, their operations fail
+// in software.
 int DatagramEndpoint::reset_queue_pair() {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RESET;

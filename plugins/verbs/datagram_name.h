@@ -46,8 +46,8 @@ struct DatagramName {
 };
 static_assert(sizeof(DatagramName) == 32);
 
-// The entry of a port's table of GIDs that peers in other networks reach: of RoCE v2 with an address
-// of IPv4, else with a global one of IPv6. Without one: the first entry, as on InfiniBand.
+// The entry of a port's table of GIDs that peers in other networks reach: of RoCE v2 with an
+// address of IPv4, else with a global one of IPv6. Without one: the first entry, as on InfiniBand.
 uint8_t routable_gid_index(const std::vector<ibv_gid_entry> &table);
 // The entry of a port's table of GIDs from which a datagram to `dest` leaves: `own`, where both are
 // of the same kind (IPv4, link-local, other), else the first one of that kind, else `own`.

@@ -9,7 +9,8 @@
 //    }
 //
 // librdmacm opens each device once, and its identifiers name that context; so everything else is
-// made on it, too. A context stays open as long as the Devices, even if the device is gone. Not for the fi_info: facts.h.
+// made on it, too. A context stays open as long as the Devices, even if the device is gone. Not for
+// the fi_info: facts.h.
 #ifndef WEFT_PLUGINS_VERBS_DEVICE_H
 #define WEFT_PLUGINS_VERBS_DEVICE_H
 

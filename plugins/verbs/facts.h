@@ -67,7 +67,7 @@ struct DeviceFacts {
   bool has_atomics = false;        // 64-bit fetch-and-add and compare-and-swap, in host order
 };
 
-// The atomics that devices have (the sheet's section 4): one element of 64 bits.
+// The atomics that devices have (ibv_post_send(3)): one element of 64 bits.
 bool has_atomic(sdk::AtomicKind kind, int datatype, int op);
 
 // The capabilities of FI_EP_MSG over such a device.

@@ -100,7 +100,8 @@ Result<void> Group::join_by_manager(const sdk::SockAddr &local) {
               facts.name.c_str(), strerror(errno));
 }
 
-// Without it neither this host's IP nor a switch that knows who is in a group lets datagrams through.
+// Without it neither this host's IP nor a switch that knows who is in a group lets datagrams
+// through.
 Result<void> Group::join_in_ip(const sdk::SockAddr &local) {
   if (!membership_.receives) return {};
   WEFT_TRY(const auto interfaces, sdk::list_interfaces());

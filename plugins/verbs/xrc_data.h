@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The private data of connection messages between XRC endpoints: 16 bytes of the provider's, the
-// byte with the length, and the application's parameter (the sheet, section 7).
+// byte with the length, and the application's parameter, laid out as stock's verbs does.
 //
 // Example (statements):
 //    const XrcMessage sent({.port = 7471, .srq = 3, .tag = 9}, "hello");

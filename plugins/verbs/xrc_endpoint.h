@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // An endpoint (FI_EP_MSG) over extended reliable connections: it sends on an initiator and receives
 // in a shared queue that its peer names, behind a target; it shares both queue pairs with other
-// endpoints to the same peer (xrc_path.h). FI_PROTO_RDMA_CM_IB_XRC; the sheet, section 7.
+// endpoints to the same peer (xrc_path.h). FI_PROTO_RDMA_CM_IB_XRC; weft-verbs(7).
 //
 // Example:
 //    // `info` is an entry of fi_getinfo with that protocol, and so was that of the domain.

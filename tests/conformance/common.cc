@@ -556,7 +556,8 @@ struct ThreadTime {
   double ran = 0, wanted = 0;  // ns on a processor, and ns in which it could run and got none
 };
 
-// Of each thread of this process; empty where the kernel does not say (/proc/PID/task/TID/schedstat).
+// Of each thread of this process; empty where the kernel does not say
+// (/proc/PID/task/TID/schedstat).
 std::map<std::string, ThreadTime> thread_times() {
   std::map<std::string, ThreadTime> times;
   DIR *dir = opendir("/proc/self/task");

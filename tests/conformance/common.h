@@ -101,8 +101,8 @@ inline bool is_truncation(enum fi_ep_type type, int err) {
     if (::weft::conformance::is_of_a_device(type)) GTEST_SKIP() << why; \
   } while (0)
 
-// Skips the calling test where fi_getinfo does not offer the stack for these options; `what` is what
-// they ask for.
+// Skips the calling test where fi_getinfo does not offer the stack for these options; `what` is
+// what they ask for.
 #define NEEDS_OFFER(options, what)                                                \
   do {                                                                            \
     if (!::weft::conformance::find_info(options))                                 \

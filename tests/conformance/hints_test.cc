@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What fi_getinfo answers to one hint at a time, on every stack, against a table (hints.txt). What
-// weft answers today it must always answer, and also what stock libfabric answers. WEFT_TEST_WRITE=FILE writes the answers of the library under test as such a
-// table.
+// weft answers today it must always answer, and also what stock libfabric answers.
+// WEFT_TEST_WRITE=FILE writes the answers of the library under test as such a table.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <rdma/fabric.h>

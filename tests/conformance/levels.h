@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Completion levels (fi_cq.3, fi_cntr.3) of every operation: what counters and queues tell while the
-// target sleeps.
+// Completion levels (fi_cq.3, fi_cntr.3) of every operation: what counters and queues tell while
+// the target sleeps.
 //
 // Example:
 //     #include "tests/conformance/harness.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Objects that are opened with an fi_info which the application has changed since fi_getinfo gave it:
-// what fi_getinfo refuses as hints is refused, and what opens does all that the info says. Once for
-// each type of endpoint.
+// Objects that are opened with an fi_info which the application has changed since fi_getinfo gave
+// it: what fi_getinfo refuses as hints is refused, and what opens does all that the info says. Once
+// for each type of endpoint.
 //
 // Example:
 //     TEST(Opening, EachChangeByItself) {

@@ -49,9 +49,9 @@ class Child {
   pid_t pid_ = -1;
   int socket_ = -1;
 };
-// A child that is forked in the midst of a test, has what the test has, and ends with exits(0), one of
-// kForkedEnds: exit runs what is registered for the end of a process. The caller waits for its end,
-// which must be a good one, and soon.
+// A child that is forked in the midst of a test, has what the test has, and ends with exits(0), one
+// of kForkedEnds: exit runs what is registered for the end of a process. The caller waits for its
+// end, which must be a good one, and soon.
 inline constexpr void (*kForkedEnds[])(int) = {_exit, exit};
 void in_forked_child(const std::function<void()> &body, void (*exits)(int));
 void tell(int socket, uint64_t value);

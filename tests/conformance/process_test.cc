@@ -286,8 +286,8 @@ TEST(Process, FiftyPeersKilledAtOnce) {
       {&side}));
 }
 
-// A child that shuts down and closes what is its parent's: the connections go on, with what is under
-// way.
+// A child that shuts down and closes what is its parent's: the connections go on, with what is
+// under way.
 TEST(Process, AForkedChildThatClosesAllDisturbsNothing) {
   if (!in_fresh_process()) return;
   Options options;

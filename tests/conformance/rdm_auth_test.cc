@@ -24,8 +24,8 @@ bool in_impatient_process() {
                            "FI_OFI_RXD_PEER_TIMEOUT_MS=100"});
 }
 
-// A process at a peer's address that passes on what it gets, to an endpoint of its choice and back. It
-// has no key.
+// A process at a peer's address that passes on what it gets, to an endpoint of its choice and back.
+// It has no key.
 class Relay {
  public:
   // `to`: a socket address. Connections are passed on, or datagrams.
@@ -156,8 +156,8 @@ class RdmAuth : public ::testing::Test {
     address.sin_addr.s_addr = htonl(0x7f000000u | host);
     return {reinterpret_cast<const char *>(&address), sizeof address};
   }
-  // A message from the first to the second, or to where somebody passes it on to the second, fails, and
-  // nothing arrives.
+  // A message from the first to the second, or to where somebody passes it on to the second, fails,
+  // and nothing arrives.
   static void expect_no_way(Net &net, size_t from, size_t to) {
     expect_no_way(net, net[from], net[to], net.at(from, to));
   }
@@ -230,8 +230,8 @@ TEST_F(RdmAuth, ARefusedPeerHarmsNoOther) {
   net.exchange(2, 0);
 }
 
-// It has the address of a peer, and passes on what the caller proves and gets proved: to another endpoint
-// with the key, and to the caller's own.
+// It has the address of a peer, and passes on what the caller proves and gets proved: to another
+// endpoint with the key, and to the caller's own.
 TEST_F(RdmAuth, ARelayWithoutTheKeyIsNotThePeer) {
   const bool datagrams = stack().starts_with("udp");
   if (!datagrams && !stack().starts_with("tcp") && stack() != "sockets")

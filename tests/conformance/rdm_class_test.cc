@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Traffic classes of unconnected endpoints (fi_endpoint.3, Traffic Class): what fi_getinfo says, and
-// the DSCP that is on the packets.
+// Traffic classes of unconnected endpoints (fi_endpoint.3, Traffic Class): what fi_getinfo says,
+// and the DSCP that is on the packets.
 #include <set>
 
 #include "tests/conformance/packets.h"

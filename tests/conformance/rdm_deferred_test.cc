@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Deferred work (fi_trigger.3): operations that a counter starts, and counters that counters change.
+// Deferred work (fi_trigger.3): operations that a counter starts, and counters that counters
+// change.
 #include <rdma/fi_trigger.h>
 
 #include <algorithm>

@@ -46,8 +46,8 @@ TEST_P(RdmLevels, HoldForEveryOperation) {
   test.run();
 }
 
-// The target replies to some messages at once. Of the last one it reads the completion, and calls nothing
-// more: the initiator is told all the same, though it may expect another reply.
+// The target replies to some messages at once. Of the last one it reads the completion, and calls
+// nothing more: the initiator is told all the same, though it may expect another reply.
 TEST(RdmDelivery, IsToldThoughTheTargetMakesNoMoreCalls) {
   for (const uint64_t level : {FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_MATCH_COMPLETE}) {
     covers(fi_tostr(&level, FI_TYPE_OP_FLAGS));

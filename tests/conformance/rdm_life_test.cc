@@ -479,8 +479,8 @@ struct Survivor : Driver {
     }
     return accepted;
   }
-  // What is canceled ends with that, whatever keeps it from its end: programs know no other error for
-  // it. What had ended before the cancel has its own.
+  // What is canceled ends with that, whatever keeps it from its end: programs know no other error
+  // for it. What had ended before the cancel has its own.
   void cancel_all() {
     uint8_t *const at = buffer.data();
     fid_ep *const ep = node.ep;
@@ -557,8 +557,8 @@ constexpr uint64_t kMessages = kBursts * kFew + kLast;
 enum class Way { kInject, kBehindSends, kCounted, kSelective };
 constexpr Way kWays[] = {Way::kInject, Way::kBehindSends, Way::kCounted, Way::kSelective};
 
-// The other process. Its library learns that progress follows soon upon a burst. After the last burst
-// none does: the process exits, and closes nothing, or waits for something else.
+// The other process. Its library learns that progress follows soon upon a burst. After the last
+// burst none does: the process exits, and closes nothing, or waits for something else.
 void send_and_be_quiet(int parent, Way way, bool exits) {
   Options options;
   if (way == Way::kCounted) options.tx_op_flags = FI_DELIVERY_COMPLETE;

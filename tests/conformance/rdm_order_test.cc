@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The order in which a target serves its peers: who comes first is served first, whatever connection
-// its bytes come by. No man page demands it; programs that count completions before delivery live by
-// it.
+// The order in which a target serves its peers: who comes first is served first, whatever
+// connection its bytes come by. No man page demands it; programs that count completions before
+// delivery live by it.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -12,9 +12,9 @@
 namespace weft::conformance::rdm {
 namespace {
 
-// Peers send to a target that sleeps, one after the other. Then it must look as if it had served each
-// of them at once: the messages match its receives in that order, and memory has what was written last.
-// What it did before must not matter, such as whom it heard of last.
+// Peers send to a target that sleeps, one after the other. Then it must look as if it had served
+// each of them at once: the messages match its receives in that order, and memory has what was
+// written last. What it did before must not matter, such as whom it heard of last.
 class RdmOrderOfPeers : public ::testing::TestWithParam<size_t> {
  protected:
   // Application `i` calls, and has the progress that its bytes need to leave. All others sleep.

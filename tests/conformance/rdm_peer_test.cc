@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Objects that another provider owns (fi_peer.3): a completion queue, a counter and a shared receive
-// context of the test's own, into which the stack reports.
+// Objects that another provider owns (fi_peer.3): a completion queue, a counter and a shared
+// receive context of the test's own, into which the stack reports.
 #include <rdma/fi_collective.h>
 #include <rdma/fi_ext.h>
 #include <rdma/providers/fi_peer.h>

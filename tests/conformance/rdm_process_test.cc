@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What exit() and fork() mean to an unconnected endpoint: a process exits behind what it has injected,
-// and a child clears away what is its parent's.
+// What exit() and fork() mean to an unconnected endpoint: a process exits behind what it has
+// injected, and a child clears away what is its parent's.
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -175,8 +175,8 @@ TEST(RdmExit, AMessageWhoseCompletionIsWantedIsNotWaitedFor) {
 
 constexpr size_t kLongMessage = 3'000'000;  // under way while the child is at work
 
-// A child that closes all that it has inherited: the parent's messages that are under way arrive, and
-// its later ones.
+// A child that closes all that it has inherited: the parent's messages that are under way arrive,
+// and its later ones.
 void expect_undisturbed(const Options &options, void (*exits)(int)) {
   Net net(2, options);
   net.exchange(0, 1);

@@ -341,9 +341,9 @@ TEST_P(RdmRmaRefused, OnlyTheInitiatorGetsTheError) {
   static_cast<void>(third);
 }
 
-// An access that the target refuses has an error at its initiator, even if it had completed: then the
-// error has the endpoint's context. Nothing behind it is lost. A device ends the connection, and what
-// was lost with it has errors, too.
+// An access that the target refuses has an error at its initiator, even if it had completed: then
+// the error has the endpoint's context. Nothing behind it is lost. A device ends the connection,
+// and what was lost with it has errors, too.
 struct Refused {
   const char *name;
   uint64_t caps, counts;

@@ -124,7 +124,8 @@ TEST_P(RdmSharedAv, AReaderNeedsAVectorAndChangesNothing) {
   EXPECT_EQ(std::string(found, size), address);
 }
 
-// As fabtests' fi_rdm_shared_av does it: the child makes no call between the insertion and its send.
+// As fabtests' fi_rdm_shared_av does it: the child makes no call between the insertion and its
+// send.
 TEST_P(RdmSharedAv, AChildSendsToWhatItsParentInserted) {
   NEEDS_PROCESSES();
   if (!in_fresh_process()) return;

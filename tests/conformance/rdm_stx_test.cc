@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Shared transmit contexts (fi_endpoint.3, SHARED CONTEXTS, fi_stx_context): operations are posted to
-// the endpoints and report to their queues; the endpoints share the attributes of the context.
+// Shared transmit contexts (fi_endpoint.3, SHARED CONTEXTS, fi_stx_context): operations are posted
+// to the endpoints and report to their queues; the endpoints share the attributes of the context.
 #include "tests/conformance/rdm_harness.h"
 
 namespace weft::conformance::rdm {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What fi_getinfo and fi_query_atomic say of one stack, as lines "kind name yes|no" or
-// "limit name number", for tests/conformance/support. Usage: report PROVIDERS msg|rdm|dgram, with the
-// variables of common.h that say where the stack is (WEFT_TEST_NODE, WEFT_TEST_DEVICES).
+// "limit name number", for tests/conformance/support. Usage: report PROVIDERS msg|rdm|dgram, with
+// the variables of common.h that say where the stack is (WEFT_TEST_NODE, WEFT_TEST_DEVICES).
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_domain.h>

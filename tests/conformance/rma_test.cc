@@ -689,8 +689,8 @@ TEST(RmaEvent, WithFI_MR_RMA_EVENTARegionIsClosedUntilEnabled) {
 
 // ---- orders that are kept for who asks ----
 
-// What a read returns is what was there before a later write (WarOrder), and when a message arrives,
-// what was read before it has been read (SarOrder).
+// What a read returns is what was there before a later write (WarOrder), and when a message
+// arrives, what was read before it has been read (SarOrder).
 TEST(Rma, WarOrderAndSarOrder) {
   constexpr size_t kSize = 300'000;
   Options options = rma_options();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // DeviceMemory: memory of a CUDA device for tests, by the library that WEFT_TEST_CUDA names: the
-// double beside this file, whose memory faults when it is touched, or the driver's of a real device.
+// double beside this file, whose memory faults when it is touched, or the driver's of a real
+// device.
 //
 // Example:
 //     #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// FI_HMEM over datagrams: from and to memory of devices, which faults when the processor touches it.
+// FI_HMEM over datagrams: from and to memory of devices, which faults when the processor touches
+// it.
 #include <rdma/fi_endpoint.h>
 
 #include <algorithm>

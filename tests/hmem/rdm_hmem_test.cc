@@ -419,8 +419,8 @@ TEST_F(RdmHmemAlone, WithAutomaticProgress) {
   }
 }
 
-// The memory of another process, in both directions: its owner copies. CUDA does not work in a child
-// of a process that has used it, so the child comes first.
+// The memory of another process, in both directions: its owner copies. CUDA does not work in a
+// child of a process that has used it, so the child comes first.
 TEST(RdmHmemProcesses, AnotherProcessesDevice) {
   if (!in_fresh_process()) return;
   constexpr size_t kSize = 300000;

@@ -123,8 +123,8 @@ class Probed : public testing::TestWithParam<Case> {
     folder_.copy(plugin_file(GetParam().file), std::string("plugins/") + GetParam().file + ".so");
     folder_.copy(plugin_file("good"), "plugins/good.so");
   }
-  // A loader that has probed the files. A file that hangs uses up its time: little at first, and more
-  // until the probe comes to where it hangs.
+  // A loader that has probed the files. A file that hangs uses up its time: little at first, and
+  // more until the probe comes to where it hangs.
   std::unique_ptr<Loader> probe() {
     LoaderOptions options = options_for(folder_);
     const bool hangs = std::string_view(GetParam().cause).starts_with("did not come back");

@@ -6,9 +6,9 @@
 //   cxi_exchange serve --node 10.0.0.1 --pid 5 --peer 10.0.0.2 --peer-pid 6
 //   cxi_exchange ask --node 10.0.0.2 --pid 6 --peer 10.0.0.1 --peer-pid 5
 //
-// "ask" exits 0 when all was right. With --until-error it writes and reads until an operation fails,
-// and prints the error and how long that took; it exits 0 if it was FI_EHOSTUNREACH. Both print
-// "ready" and their process; "serve" goes on until it is killed or its input ends.
+// "ask" exits 0 when all was right. With --until-error it writes and reads until an operation
+// fails, and prints the error and how long that took; it exits 0 if it was FI_EHOSTUNREACH. Both
+// print "ready" and their process; "serve" goes on until it is killed or its input ends.
 #include <poll.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>

@@ -5,9 +5,9 @@
 //   equal_hosts --stack tcp --type rdm --node 10.0.0.1 --service 7471 --self left --meet DIR
 //   equal_hosts --stack tcp --type rdm --node 10.0.0.2 --service 7471 --self right --meet DIR
 //
-// They exchange their names by files in DIR. Each prints one line: "sent 8, failed 0, got 8, own 0",
-// where "own" counts what it has said itself and received, or found in its memory; or "refused: ..."
-// where its library does not let it speak to the other (exit status 3).
+// They exchange their names by files in DIR. Each prints one line: "sent 8, failed 0, got 8, own
+// 0", where "own" counts what it has said itself and received, or found in its memory; or "refused:
+// ..." where its library does not let it speak to the other (exit status 3).
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>

@@ -24,7 +24,8 @@ size_t size_of(enum fi_cq_format format) {
   }
 }
 
-// Whether it is the context of an endpoint, which errors of calls have that had completed (fi_cq.3).
+// Whether it is the context of an endpoint, which errors of calls have that had completed
+// (fi_cq.3).
 bool is_of_an_endpoint(const Domain &domain, const void *context) {
   return std::ranges::any_of(World::all().endpoints, [&](const auto &each) {
     return each.second.domain == &domain && each.second.fid->fid.context == context;

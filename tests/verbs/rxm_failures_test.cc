@@ -59,7 +59,8 @@ TEST(RxmOverVerbsFailures, ADeviceThatGoesAwayFailsItsOwnEndpointOnly) {
       gone.progress();
     }
     device(kMortal).remove();
-    // Nobody tells the peer: it finds out with the next packet. Then what waits for an answer fails.
+    // Nobody tells the peer: it finds out with the next packet. Then what waits for an answer
+    // fails.
     must(fi_tsend(a.ep, out.data(), 100, nullptr, to_gone, 4, mark(5)));
     EXPECT_NE(wait(a, mark(5), {&a, &gone}).err, 0);
     EXPECT_NE(wait(a, mark(2), {&a, &gone}).err, 0);

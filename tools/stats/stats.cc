@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// weft-stats: prints what plugins and the hook profile have counted in running processes. Users write
-// `weft stats`. It reads segments and asks processes: it loads no libfabric.
+// weft-stats: prints what plugins and the hook profile have counted in running processes. Users
+// write `weft stats`. It reads segments and asks processes: it loads no libfabric.
 #include <climits>
 #include <cstdio>
 #include <utility>

@@ -111,8 +111,9 @@ std::string summary(const std::vector<Snapshot> &processes) {
 
 // ---- record ----
 
-// Waits until the time is over, the process ends, or SIGINT or SIGTERM comes. As long as this lives, the signals do nothing else: one
-// that comes before the wait ends it at once, one that comes later is dropped.
+// Waits until the time is over, the process ends, or SIGINT or SIGTERM comes. As long as this
+// lives, the signals do nothing else: one that comes before the wait ends it at once, one that
+// comes later is dropped.
 class Patience {
  public:
   Patience() {

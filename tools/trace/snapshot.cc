@@ -242,7 +242,8 @@ bool is_alive(const FileHeader &h) {
   return at != std::string::npos && strtoull(stat.c_str() + at, nullptr, 10) == h.process_start;
 }
 
-// Whether the process that the file is named after still makes it: the hook writes the magic number last.
+// Whether the process that the file is named after still makes it: the hook writes the magic number
+// last.
 static bool is_being_made(const std::filesystem::path &path) {
   uint64_t magic = 0;
   const sdk::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));

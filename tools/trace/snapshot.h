@@ -102,7 +102,8 @@ Result<void> write_saved(const std::string &path, const std::vector<Snapshot> &p
 // A trace file or a saved trace; the first bytes tell which.
 Result<std::vector<Snapshot>> read_any(const std::string &path);
 
-// The trace files of this user's processes, by name; without those that a process has not finished making.
+// The trace files of this user's processes, by name; without those that a process has not finished
+// making.
 Result<std::vector<std::string>> trace_files();
 
 const char *class_name(uint32_t fclass);

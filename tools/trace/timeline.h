@@ -12,8 +12,8 @@
 //
 //  * A call within a call of the same thread is its child. The children of a layer's operation are
 //    the operations of the provider that it caused.
-//  * A post and its completion are one span. The queue of the endpoint, the op_context and the order
-//    tell which belong together.
+//  * A post and its completion are one span. The queue of the endpoint, the op_context and the
+//    order tell which belong together.
 //  * A send and the receive that took it are a pair, if both ends were traced. Addresses, tag, size
 //    and order tell which belong together.
 // The links are found afterwards. Records whose counterpart was overwritten are counted, not

@@ -26,8 +26,8 @@ using Around = std::function<int(const std::string &name, const std::function<in
 int run_command_line(CLI::App &app, const Action &action, int argc, char **argv,
                      const Around &around = nullptr);
 
-// The main() of the program `name`: calls `run`. An exception, such as std::bad_alloc, ends it with a
-// line on stderr. The exit status.
+// The main() of the program `name`: calls `run`. An exception, such as std::bad_alloc, ends it with
+// a line on stderr. The exit status.
 int run_program(const char *name, int (*run)(int argc, char **argv), int argc, char **argv);
 
 }  // namespace weft::cli

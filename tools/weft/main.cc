@@ -28,8 +28,8 @@ bool asks_plugins(std::string_view command) {
   return std::find(std::begin(kCommands), std::end(kCommands), command) != std::end(kCommands);
 }
 
-// The commands that are programs of their own, weft-trace and so on, beside this one. So it contains
-// no HTTP server and no Protobuf, and who needs only `weft` compiles only that.
+// The commands that are programs of their own, weft-trace and so on, beside this one. So it
+// contains no HTTP server and no Protobuf, and who needs only `weft` compiles only that.
 struct Program {
   const char *word, *help;
 };

@@ -39,8 +39,8 @@ struct Place {
 // Splits "/etc/weft/10-site.yaml:3:5"; a file name may have colons itself.
 Place place_in(const std::string &where);
 
-// The diagnostics of `file`, each with "file", "line", "column"; all if it is empty. Leaves out "the
-// file is left out" where the file's own errors are listed.
+// The diagnostics of `file`, each with "file", "line", "column"; all if it is empty. Leaves out
+// "the file is left out" where the file's own errors are listed.
 Json only_of(const Json &diagnostics, const std::string &file);
 
 // What a weft command prints as JSON. It runs in a process of its own, because a process has one

@@ -51,8 +51,8 @@ struct weft_diagnosis_ops {
 
   /* What the units of a stack ("tcp;ofi_rxm", or a name from the configuration) found on this
    * machine and how they decided: "elements" is an array of {"unit", "lines"} from the application
-   * down. A layer over several providers has "branches", an array of such arrays. Where further stacks
-   * have the name, "parts" is an array of them. */
+   * down. A layer over several providers has "branches", an array of such arrays. Where further
+   * stacks have the name, "parts" is an array of them. */
   int (*explain)(struct fid *weft, const char *stack, char **text_app);
 
   /* Every plugin and unit that is known, with manifest, parameters and the troubles of discovery.
@@ -72,10 +72,10 @@ struct weft_diagnosis_ops {
   int (*attach_hook)(struct fid *weft, struct fid *root, const char *hook, char **text_app);
   int (*detach_hook)(struct fid *weft, struct fid *root, const char *hook, char **text_app);
 
-  /* For a process that asks in the place of another one, which goes on if a plugin hangs or crashes:
-   * `step` is called before each call into a plugin (`call`: "dlopen", "init", "create", "wrap",
-   * "getinfo", "explain"), and when one ends, with the one around it; `unit` NULL: there is none. It
-   * runs in the thread of the call, and calls nothing of this library. */
+  /* For a process that asks in the place of another one, which goes on if a plugin hangs or
+   * crashes: `step` is called before each call into a plugin (`call`: "dlopen", "init", "create",
+   * "wrap", "getinfo", "explain"), and when one ends, with the one around it; `unit` NULL: there is
+   * none. It runs in the thread of the call, and calls nothing of this library. */
   int (*watch)(struct fid *weft,
                void (*step)(void *arg, const char *unit, const char *library, const char *call),
                void *arg);

@@ -198,8 +198,8 @@ struct weft_instance {
 /* ---- providers and layers ---- */
 
 /* A flag of getinfo that the core adds to those of fi_getinfo.3: somebody names the providers of
- * this stack, in FI_PROVIDER, in prov_name of the hints, or in a stack of the configuration. Without
- * it a provider may hold back what no program should get by accident. Layers pass it on. */
+ * this stack, in FI_PROVIDER, in prov_name of the hints, or in a stack of the configuration.
+ * Without it a provider may hold back what no program should get by accident. Layers pass it on. */
 #define WEFT_GETINFO_NAMED (UINT64_C(1) << 0)
 /* A flag of getinfo: nobody asks, the hints are an info with which something is being opened
  * (check_info). A layer that offers itself only to who asks for it answers all the same, and passes

@@ -14,8 +14,8 @@
 // for a program with more rights than its user, AT_SECURE). Made with mode 0700; one that is not
 // ours alone is refused. Anybody may make a folder with that name first: then it is the first of
 // weft-UID.1, weft-UID.2 and so on that nobody else has, and all processes of the user find that.
-// /dev/shm is sticky, so no other user replaces what is ours. Not for what must survive a reboot, nor
-// for what other users may read.
+// /dev/shm is sticky, so no other user replaces what is ours. Not for what must survive a reboot,
+// nor for what other users may read.
 #ifndef WEFT_RUNTIME_DIR_H
 #define WEFT_RUNTIME_DIR_H
 

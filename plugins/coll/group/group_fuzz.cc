@@ -9,7 +9,8 @@
 // * each operation ends once, and its buffers are left alone afterwards;
 // * when a member leaves a group of the liar, its receives end, and so does the group, unless the
 //   liar does not read what was sent to it;
-// * what is kept of the liar's and the stranger's packets is bounded, and so are the answers to them.
+// * what is kept of the liar's and the stranger's packets is bounded, and so are the answers to
+//   them.
 #include <weft/sdk/atomic.h>
 
 #include <algorithm>

@@ -11,8 +11,8 @@
 // Groups of the same members are joined one after the other, in the order of the calls. A group
 // that was left answers those that still wait for it: its members are remembered for a while.
 //
-// A packet counts if it comes from the member that it names. One that comes before its group is joined
-// here is kept for a while, a few of each sender.
+// A packet counts if it comes from the member that it names. One that comes before its group is
+// joined here is kept for a while, a few of each sender.
 //
 // As sans-I/O as Group. Not for checks of what an application asks for.
 #ifndef WEFT_PLUGINS_COLL_GROUP_GROUPS_H

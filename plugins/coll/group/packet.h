@@ -7,8 +7,8 @@
 //
 // A tag has 64 bits, of which the highest one keeps ours apart from the application's:
 //
-//   data      1, kind, the group's number at the receiver (16) and at the sender (16), sequence (11),
-//             label (18)
+//   data      1, kind, the group's number at the receiver (16) and at the sender (16),
+//             sequence (11), label (18)
 //   joining   1, kind, a part of the membership and of the receiver's rank in it (53), label (8)
 //   packets   1, kind
 //

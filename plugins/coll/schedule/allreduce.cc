@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Allreduce: by way of two leaders, or by recursive doubling for little data, Rabenseifner's halving
-// and doubling for more, a ring for much.
+// Allreduce: by way of two leaders, or by recursive doubling for little data, Rabenseifner's
+// halving and doubling for more, a ring for much.
 //
 // The operand is not copied: the first reduction has it on one side, and what came from another
 // member, which is received into the result, on the other.

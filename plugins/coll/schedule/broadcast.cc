@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Barrier by way of two leaders, or by dissemination. Broadcast by two leaders, by a binomial tree,
-// by recursive doubling, or by the root alone; of long data along a chain in pieces, or by a scatter
-// and an allgather in a ring.
+// by recursive doubling, or by the root alone; of long data along a chain in pieces, or by a
+// scatter and an allgather in a ring.
 #include "plugins/coll/schedule/parts.h"
 #include "plugins/coll/schedule/tree.h"
 
@@ -78,9 +78,9 @@ Need need_broadcast_doubling(const Task &) {
   return {.rounds = 2};
 }
 
-// The root tells the next member, these two the next two, and so on. Where members are on two CPUs by
-// their ranks, one message goes from one CPU to the other: all others are between ranks that are an
-// even number apart.
+// The root tells the next member, these two the next two, and so on. Where members are on two CPUs
+// by their ranks, one message goes from one CPU to the other: all others are between ranks that are
+// an even number apart.
 void fill_broadcast_doubling(const Task &task, uint32_t index, Round &round) {
   Steps steps(task, round);
   const Relative order{task.size, task.root};

@@ -9,9 +9,9 @@
 //    }
 //
 // A row holds up to a number of bytes and of members, for all groups, for those on one host or for
-// those that are a crowd there; the first one that holds is taken. Bytes are those of Task::bytes():
-// all data of a broadcast, an allreduce and a reduce, else one slice. All members must have the same
-// table, which hash() shows. Not for what an algorithm does: schedule.h.
+// those that are a crowd there; the first one that holds is taken. Bytes are those of
+// Task::bytes(): all data of a broadcast, an allreduce and a reduce, else one slice. All members
+// must have the same table, which hash() shows. Not for what an algorithm does: schedule.h.
 #ifndef WEFT_PLUGINS_COLL_SCHEDULE_CHOICE_H
 #define WEFT_PLUGINS_COLL_SCHEDULE_CHOICE_H
 

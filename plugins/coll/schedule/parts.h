@@ -141,9 +141,9 @@ inline uint32_t wrap(uint64_t rank, uint32_t size) {
   return uint32_t(rank % size);
 }
 
-// How many blocks a member sends at once (pairwise): long ones one after the other, so that they are
-// received while they are in a cache (alltoall of 256 KiB, 8 processes: 2 at once take 1.1 times as
-// long).
+// How many blocks a member sends at once (pairwise): long ones one after the other, so that they
+// are received while they are in a cache (alltoall of 256 KiB, 8 processes: 2 at once take 1.1
+// times as long).
 inline uint32_t pairs_of(const Task &task) {
   constexpr uint64_t kMost = 8, kLong = 128 * 1024, kBytes = 512 * 1024;
   if (task.bytes() > kLong) return 1;

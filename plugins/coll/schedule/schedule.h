@@ -18,9 +18,9 @@
 //    }
 //
 // An executor does what comes before the transfers of a round, starts all of them, waits for them,
-// then does the local steps in their order, and goes on to the next round. The rounds of members need
-// not be in step: what matches is the label of a transfer, which is the same at both ends and occurs
-// once between two members.
+// then does the local steps in their order, and goes on to the next round. The rounds of members
+// need not be in step: what matches is the label of a transfer, which is the same at both ends and
+// occurs once between two members.
 //
 // The operands of a reduction are put together in an order that depends on the task alone, and each
 // element's is the same for all members. So all members have equal results, bit for bit.
@@ -58,8 +58,8 @@ std::string_view name_of(fi_collective_op coll);
 std::optional<Algorithm> algorithm_named(std::string_view name);
 std::optional<fi_collective_op> collective_named(std::string_view name);
 
-// Where the members of a group are: on several hosts, on one, or on one that has so few CPUs for them
-// that they take turns. For the choice of the algorithm.
+// Where the members of a group are: on several hosts, on one, or on one that has so few CPUs for
+// them that they take turns. For the choice of the algorithm.
 enum class Placement : uint8_t { kHosts, kHost, kCrowd };
 Placement placement_on(uint64_t cpus, uint32_t members);  // of members on one host
 

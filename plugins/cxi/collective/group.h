@@ -17,8 +17,8 @@
 // same result. Packets may come in any order.
 //
 // Joining is the same, with nothing to add: kJoin goes up when the part of the tree below is
-// complete, kJoined comes down. Where a fabric manager gives groups multicast addresses, the root asks
-// it for one first (GroupOutput::asking), and kJoined has it.
+// complete, kJoined comes down. Where a fabric manager gives groups multicast addresses, the root
+// asks it for one first (GroupOutput::asking), and kJoined has it.
 //
 // Who waits in vain asks those that it waits for (kProbe) after `timeout`, again and again. A
 // member that only takes its time is waited for. If one is gone, or has left, the operation cannot

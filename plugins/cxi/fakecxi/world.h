@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // fakecxi.so: libcxi inside of a test process. It has the functions and structures of libcxi.so.1,
-// and does what a Cassini does by the NIC in software (plugins/cxi/soft), so that the backend for the
-// hardware (plugins/cxi/libcxi) runs in tests.
+// and does what a Cassini does by the NIC in software (plugins/cxi/soft), so that the backend for
+// the hardware (plugins/cxi/libcxi) runs in tests.
 //
 // Example (statements):
 //    FakeDevice *const device = World::the().open(0);
@@ -13,8 +13,9 @@
 // function that HPE's library does not have. Commands are executed there, by the thread that rings;
 // what other processes send, by the NIC's own thread.
 //
-// The NICs are those that cxi's parameters soft_... describe, from the environment. WEFT_FAKECXI_ATS=0:
-// the IOMMU translates no addresses; WEFT_FAKECXI_LINK=0: no link is up. Not for programs, and not for a measure of the hardware.
+// The NICs are those that cxi's parameters soft_... describe, from the environment.
+// WEFT_FAKECXI_ATS=0: the IOMMU translates no addresses; WEFT_FAKECXI_LINK=0: no link is up. Not
+// for programs, and not for a measure of the hardware.
 #ifndef WEFT_PLUGINS_CXI_FAKECXI_WORLD_H
 #define WEFT_PLUGINS_CXI_FAKECXI_WORLD_H
 

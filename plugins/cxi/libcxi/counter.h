@@ -6,9 +6,9 @@
 //      return LibcxiCounter::open(lni);
 //    }
 //
-// The numbers are in the NIC. To read them the process asks for a write-back and waits for it, which
-// takes as long as a word needs to the NIC and back. It adds by a store to a register. Not for
-// counters of libfabric.
+// The numbers are in the NIC. To read them the process asks for a write-back and waits for it,
+// which takes as long as a word needs to the NIC and back. It adds by a store to a register. Not
+// for counters of libfabric.
 #ifndef WEFT_PLUGINS_CXI_LIBCXI_COUNTER_H
 #define WEFT_PLUGINS_CXI_LIBCXI_COUNTER_H
 

@@ -66,8 +66,8 @@ Result<void> LibcxiEventQueue::make_ring(const EventQueueOptions &options) {
   return {};
 }
 
-// A wait object has something where it is ready for EPOLLPRI, which few wait for. An epoll around it
-// is readable then.
+// A wait object has something where it is ready for EPOLLPRI, which few wait for. An epoll around
+// it is readable then.
 Result<void> LibcxiEventQueue::make_wait() {
   const Library &library = lni_.library();
   if (const int rc = library.alloc_wait_obj(lni_.handle(), &wait_); rc != 0)

@@ -8,8 +8,8 @@
 //      return queue;
 //    }
 //
-// The hardware counts in blocks of 64 bytes, of which an event has one or a part; the ring has whole
-// pages, so there is more room than was asked for. Not for what events mean.
+// The hardware counts in blocks of 64 bytes, of which an event has one or a part; the ring has
+// whole pages, so there is more room than was asked for. Not for what events mean.
 #ifndef WEFT_PLUGINS_CXI_LIBCXI_EVENT_QUEUE_H
 #define WEFT_PLUGINS_CXI_LIBCXI_EVENT_QUEUE_H
 

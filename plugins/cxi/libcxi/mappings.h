@@ -43,8 +43,8 @@ class Mappings {
 
   Result<Memory> map(uint64_t start, uint64_t length, unsigned access);
   void unmap(const Memory &memory);
-  // Where the NIC sees `length` bytes at `address`. -FI_EINVAL: they are not of this memory, and the
-  // place is none, or what the library says.
+  // Where the NIC sees `length` bytes at `address`. -FI_EINVAL: they are not of this memory, and
+  // the place is none, or what the library says.
   int find(const Memory &memory, uint64_t address, uint64_t length, Place &place);
   // The process's address of what the NIC names, of all of the process.
   uint64_t address_of(uint64_t seen) const;

@@ -140,9 +140,9 @@ bool LibcxiTriggerQueue::take_one() {
   return true;
 }
 
-// What the NIC counts it writes back by a command of its own, behind the transfer: at the count that
-// the transfer makes of the counter. That of an earlier transfer will do, which has not ended or was
-// taken back. Where the counter starts the transfer, too, it is taken back with that.
+// What the NIC counts it writes back by a command of its own, behind the transfer: at the count
+// that the transfer makes of the counter. That of an earlier transfer will do, which has not ended
+// or was taken back. Where the counter starts the transfer, too, it is taken back with that.
 int LibcxiTriggerQueue::post(const Trigger &trigger) {
   const Transfer &t = trigger.transfer;
   if (trigger.kind != Trigger::Kind::kTransfer || !t.writes_back || t.counter == nullptr) {

@@ -103,7 +103,8 @@ TEST(Words, AValueThatIsTooWideLeavesTheNeighboursAlone) {
   EXPECT_EQ(word[0], 0x70);
 }
 
-// A put of 0x1234 bytes from 0x7f0000001000 in LAC 3 to the portal 0xe5 of PID 0x155 on NIC 0xabcde.
+// A put of 0x1234 bytes from 0x7f0000001000 in LAC 3 to the portal 0xe5 of PID 0x155 on NIC
+// 0xabcde.
 TEST(Words, GoldenDma) {
   Bytes word(FullDma::kBytes);
   put(word.data(), FullDma::kind, uint64_t(CommandKind::kDma));

@@ -41,7 +41,8 @@ struct Memory {
   // Of an entry: all that was mapped with Lni::kRemote, by its address. Hardware cannot tell that
   // from what else is mapped: there it is all of it.
   static constexpr uint32_t kWholeLac = UINT32_MAX;
-  // The same of what was lent (Lni::lend), for whom it was lent to. Hardware cannot tell that, either.
+  // The same of what was lent (Lni::lend), for whom it was lent to. Hardware cannot tell that,
+  // either.
   static constexpr uint32_t kLent = UINT32_MAX - 1;
   uint32_t number = 0;  // 0: none
   uint8_t lac = 0;      // logical address context, 0 to 7

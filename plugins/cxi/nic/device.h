@@ -89,7 +89,8 @@ class Device {
   // FI_EINVAL: there is no such service, or it is not enabled. FI_EPERM: we are no member.
   virtual Result<std::unique_ptr<Lni>> open_lni(uint32_t service) = 0;
   // Whether a peer may be spoken to. `host`: the mark of the host that has made its address; 0: it
-  // has none. FI_EHOSTUNREACH: it is beyond reach; FI_EADDRINUSE: it cannot be told from one of ours.
+  // has none. FI_EHOSTUNREACH: it is beyond reach; FI_EADDRINUSE: it cannot be told from one of
+  // ours.
   virtual Result<void> check_peer(Nid, uint16_t host) const {
     (void)host;
     return {};

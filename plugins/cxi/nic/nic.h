@@ -15,8 +15,9 @@
 // An object ends with its pointer, and must do so before the Lni that made it. A queue or counter
 // outlives the portals and entries that report to it; commands that name it may be under way.
 // Commands of one Lni take effect in the order of the calls; hardware keeps that order within a
-// queue, and for entries before what is sent behind them to others. All calls are thread-safe, but for those of one EventQueue.
-// Errors of calls are errnos with the reason in words; those of commands are events.
+// queue, and for entries before what is sent behind them to others. All calls are thread-safe, but
+// for those of one EventQueue. Errors of calls are errnos with the reason in words; those of
+// commands are events.
 //
 // Not for protocols: a message, a memory region and an operation of libfabric are made of these.
 #ifndef WEFT_PLUGINS_CXI_NIC_NIC_H

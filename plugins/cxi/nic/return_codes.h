@@ -6,9 +6,9 @@
 //    inline bool may_go_again(Rc rc) { return errno_of(rc) != 0 && !is_gone(rc); }
 //
 // The errnos are those of fi_cxi.7, "CQ Error Event Errno": FI_EHOSTUNREACH where the NIC is not
-// reached, FI_ENOTCONN where it is and there is no endpoint, and FI_EIO for the rest, such as memory
-// that a peer does not open to us. Not for what collective operations fail with (collectives.cc), nor
-// for messages that are cut (FI_ETRUNC): for the NIC all is well with those.
+// reached, FI_ENOTCONN where it is and there is no endpoint, and FI_EIO for the rest, such as
+// memory that a peer does not open to us. Not for what collective operations fail with
+// (collectives.cc), nor for messages that are cut (FI_ETRUNC): for the NIC all is well with those.
 #ifndef WEFT_PLUGINS_CXI_NIC_RETURN_CODES_H
 #define WEFT_PLUGINS_CXI_NIC_RETURN_CODES_H
 

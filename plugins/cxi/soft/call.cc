@@ -15,8 +15,8 @@ namespace weft::cxi {
 namespace {
 
 // How long whoever heard us at the door may be silent, before another one is tried. It grows by an
-// eighth each time, for a host that is slow: 14 tries in 1.5 seconds and 23 in five, so that half of a
-// host's processes may be stopped.
+// eighth each time, for a host that is slow: 14 tries in 1.5 seconds and 23 in five, so that half
+// of a host's processes may be stopped.
 constexpr std::chrono::milliseconds kFirstPause{40};
 constexpr unsigned kMaxHops = 8;  // between owners that have just changed
 

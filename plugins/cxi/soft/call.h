@@ -8,9 +8,9 @@
 //    }
 //
 // It goes to the door of the other NIC, a port that all processes of that host share (hosts.h).
-// Whichever hears it says at which port the owner listens, or that it is the owner itself. Where one
-// does not answer, because it is stopped or has just ended, the call goes to the door again: the
-// kernel there gives it to any of them. Not for what is said afterwards.
+// Whichever hears it says at which port the owner listens, or that it is the owner itself. Where
+// one does not answer, because it is stopped or has just ended, the call goes to the door again:
+// the kernel there gives it to any of them. Not for what is said afterwards.
 #ifndef WEFT_PLUGINS_CXI_SOFT_CALL_H
 #define WEFT_PLUGINS_CXI_SOFT_CALL_H
 

@@ -55,8 +55,8 @@ struct SoftDevices::Process {
 };
 
 // What happens to the process: one that ends without closing anything has acknowledged what it has
-// received. While it forks, the threads of the NICs hold still, so that the child finds no lock that
-// nobody gives back.
+// received. While it forks, the threads of the NICs hold still, so that the child finds no lock
+// that nobody gives back.
 class SoftDevices::Lifetime {
  public:
   static Lifetime &own() {

@@ -8,9 +8,10 @@
 //    }
 //
 // A NIC is known by an IPv4 address of its host. One that is not in 127.0.0.0/8 listens there, and
-// reaches the NICs of other hosts (hosts.h); its own address are the low 20 bits. One of 127.0.0.0/8
-// is for this host alone, and its address is made of what tells hosts apart (host.h). What host
-// this is, and which address an interface has, is found out with the first look at the NICs.
+// reaches the NICs of other hosts (hosts.h); its own address are the low 20 bits. One of
+// 127.0.0.0/8 is for this host alone, and its address is made of what tells hosts apart (host.h).
+// What host this is, and which address an interface has, is found out with the first look at the
+// NICs.
 //
 // All NICs of a process share one engine and its sockets, which come into being with the first Lni,
 // and go with the last device. A child after fork() has none of them: it opens its own.

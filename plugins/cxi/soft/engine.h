@@ -85,8 +85,8 @@ class Engine final : private Asker {
   // The bytes of the reply are valid until the next call. kNone: Packet::asker is told later.
   Reply on_packet(const Packet &packet);
   // The same for a Get whose bytes are taken in pieces: the reply has none, and where it is kOk and
-  // has a length, `loan` is what read_loan() wants, until end_loan(). Only then the process hears of
-  // it, and may change its memory.
+  // has a length, `loan` is what read_loan() wants, until end_loan(). Only then the process hears
+  // of it, and may change its memory.
   Reply on_get(const Packet &packet, uint64_t &loan);
   bool read_loan(uint64_t loan, uint32_t offset, std::span<uint8_t> out);  // false: it is over
   void end_loan(uint64_t loan, bool whole);  // whether all bytes were read

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The form of packets and replies between processes: a head of kHeadSize bytes, and the bytes of the
-// operation behind it. Between hosts there is a hello of kHelloSize bytes before, each way.
+// The form of packets and replies between processes: a head of kHeadSize bytes, and the bytes of
+// the operation behind it. Between hosts there is a hello of kHelloSize bytes before, each way.
 //
 // Example:
 //    // The head of what a peer sends; its bytes follow in the stream.
@@ -14,7 +14,8 @@
 // address of 20 and 9 bits, a sender of the NIC that it comes from, as many bytes as the operation
 // has. It cannot know whether a token or a
 // VNI is right. Numbers are little endian. Each version has the first ten bytes of a hello at the
-// same place, so that it can say that it does not know another one. Not for how a stream is read or written.
+// same place, so that it can say that it does not know another one. Not for how a stream is read or
+// written.
 #ifndef WEFT_PLUGINS_CXI_SOFT_FRAME_H
 #define WEFT_PLUGINS_CXI_SOFT_FRAME_H
 

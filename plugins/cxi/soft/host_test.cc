@@ -111,7 +111,8 @@ TEST_F(SoftHostTest, WithoutAFolderThereIsNoNic) {
   EXPECT_THAT(devices->problem().error().text, ::testing::HasSubstr("WEFT_RUNTIME_DIR"));
 }
 
-// Whether a NIC is offered where nobody can write to its folder: 1, or 0; 77: nothing can be mounted.
+// Whether a NIC is offered where nobody can write to its folder: 1, or 0; 77: nothing can be
+// mounted.
 int offers_read_only(const std::string &place, bool is_there) {
   const std::string folder = place + "/run";
   if (::unshare(CLONE_NEWNS) != 0 ||

@@ -7,24 +7,24 @@
 //      return hosts.listen(address & kMaxNid, address).has_value();
 //    }
 //
-// A NIC has a door: a port of its address, the same on all hosts. All processes that have opened the
-// NIC listen there (SO_REUSEPORT), and the kernel gives each call to one of them. It looks into the
-// registry of the host, and tells the caller at which port of its own the owner listens. So no
+// A NIC has a door: a port of its address, the same on all hosts. All processes that have opened
+// the NIC listen there (SO_REUSEPORT), and the kernel gives each call to one of them. It looks into
+// the registry of the host, and tells the caller at which port of its own the owner listens. So no
 // process holds the door alone: when one ends, what waited for it is reset and comes again, and the
-// kernel gives it to another one. Only processes of one user share a port.
-// Ports by arithmetic would do without the answer, but two jobs with different VNIs use the same
-// PIDs; a single holder would have to be replaced by somebody who notices its end.
+// kernel gives it to another one. Only processes of one user share a port. Ports by arithmetic
+// would do without the answer, but two jobs with different VNIs use the same PIDs; a single holder
+// would have to be replaced by somebody who notices its end.
 //
 // A process asks over a connection of its own, as on one host, and is answered there. So there is
 // one for each direction: two processes that call each other at the same time do not get in each
 // other's way, and who waits for its answers to be read never keeps the other from reading. Each
-// tells the other host a number at random, in its calls and in its welcomes, so that both know which
-// two connections have the same ends: an acknowledgement may then go along with a message.
+// tells the other host a number at random, in its calls and in its welcomes, so that both know
+// which two connections have the same ends: an acknowledgement may then go along with a message.
 //
 // Who calls has little room: its address must be in the NIC's network; it has to say whom it wants
-// within the timeout; and few may do so at a time. The oldest of the address that has the most makes
-// room for the next. How many of those that have said it are welcome, the user decides: who is not yet
-// waits until the timeout.
+// within the timeout; and few may do so at a time. The oldest of the address that has the most
+// makes room for the next. How many of those that have said it are welcome, the user decides: who
+// is not yet waits until the timeout.
 //
 // All calls are for whoever polls. Not for a NIC of 127.0.0.0/8: nothing listens for that.
 #ifndef WEFT_PLUGINS_CXI_SOFT_HOSTS_H

@@ -9,10 +9,10 @@
 //      while (::poll(&descriptor, 1, -1) == 1) neighbours.poll();
 //    }
 //
-// A process asks over a connection of its own (AF_UNIX), so what it sends to another stays in order,
-// and the answers come back on it. Nothing is sent or received but in poll(), which never blocks.
-// Threads may call it at the same time: one works, the others return. A neighbour that ends fails
-// what is under way with it alone.
+// A process asks over a connection of its own (AF_UNIX), so what it sends to another stays in
+// order, and the answers come back on it. Nothing is sent or received but in poll(), which never
+// blocks. Threads may call it at the same time: one works, the others return. A neighbour that ends
+// fails what is under way with it alone.
 //
 // A NIC with an address in a network (network.h) reaches other hosts by TCP, in the same way
 // (hosts.h). A NIC that this host has goes over AF_UNIX all the same.
@@ -65,9 +65,10 @@ class Neighbours final : public Outside, private Hosts::User {
                                         const std::string &name = "the NIC");
   Engine &engine() { return engine_; }
 
-  // kMayWait: somebody else polls, too, when the caller no longer does. Acknowledgements of what this
-  // call reads from another host may then wait for the next call, or for settle(), and go along with
-  // a message to the same process. They do where such calls have come soon. kWait: in any case.
+  // kMayWait: somebody else polls, too, when the caller no longer does. Acknowledgements of what
+  // this call reads from another host may then wait for the next call, or for settle(), and go
+  // along with a message to the same process. They do where such calls have come soon. kWait: in
+  // any case.
   enum class Answers : uint8_t { kAtOnce, kMayWait, kWait };
   void poll(Answers answers = Answers::kAtOnce);
   // Writes what this process sends, and reads nothing.
@@ -154,7 +155,8 @@ class Neighbours final : public Outside, private Hosts::User {
   Engine engine_;
   sdk::UniqueFd epoll_, listener_;
   std::string own_name_;
-  // A number among those of the process. In the registry there is the port for other hosts above it.
+  // A number among those of the process. In the registry there is the port for other hosts above
+  // it.
   static constexpr unsigned kDoorBits = 16;
   static constexpr uint32_t kDoorMask = (1u << kDoorBits) - 1;
   uint32_t door_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What hosts get that this process does not call by itself: strangers. They ask, and have it answer:
-// so they would make it open connections, and keep bytes. Who has had its share waits for a
+// What hosts get that this process does not call by itself: strangers. They ask, and have it
+// answer: so they would make it open connections, and keep bytes. Who has had its share waits for a
 // connection, until one that rests makes room.
 #include <sys/resource.h>
 

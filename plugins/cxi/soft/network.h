@@ -6,7 +6,8 @@
 //    static_assert(address_of(0x0a010203, 0x10204) == 0x0a010204);
 //    static_assert(!reaches_other_hosts(0x7f000001));
 //
-// Addresses are in the order of the host. All sockets are non-blocking. Not for what is said on them.
+// Addresses are in the order of the host. All sockets are non-blocking. Not for what is said on
+// them.
 #ifndef WEFT_PLUGINS_CXI_SOFT_NETWORK_H
 #define WEFT_PLUGINS_CXI_SOFT_NETWORK_H
 

@@ -53,7 +53,8 @@ class Outside {
   virtual void release(Nid nid, Vni vni, Pid pid) = 0;
   // For an endpoint that is not in this process. kOk: a reply will come to Engine::on_reply().
   virtual Rc send(const Packet &packet) = 0;
-  // Whether puts wait at a lossless portal: then Engine::try_waiting() is to be called now and then.
+  // Whether puts wait at a lossless portal: then Engine::try_waiting() is to be called now and
+  // then.
   virtual void on_waiting(bool) {}
 };
 

@@ -65,8 +65,8 @@ class PeerStream final : private Asker {
   // Another stream sends what this one has not begun to; with the engine's lock held.
   void hand_over(PeerStream &to);
 
-  // With the engine's lock held. Whether nothing is under way that either side has asked for; whether
-  // something of the peer waits at a portal.
+  // With the engine's lock held. Whether nothing is under way that either side has asked for;
+  // whether something of the peer waits at a portal.
   bool is_idle() const;
   bool has_waiting() const { return waiting_ != 0; }
 
@@ -77,8 +77,8 @@ class PeerStream final : private Asker {
   void set_partner(PeerStream *partner) { partner_ = partner; }
   // The next bytes of the stream; returns how many. 0: there are none.
   size_t output(std::span<uint8_t> room);
-  // False while the peer may ask nothing more: it reads too little of its answers, or too many bytes
-  // wait of what it has asked.
+  // False while the peer may ask nothing more: it reads too little of its answers, or too many
+  // bytes wait of what it has asked.
   bool wants_input() const;
   std::optional<Refusal> on_bytes(std::span<const uint8_t> bytes);
   // Whether the peer has said, since the last call, that it does not have an address.

@@ -130,8 +130,8 @@ TEST(PeerStream, AnEntryThatIsInvalidatedIsNotReadAnyMore) {
   EXPECT_EQ(only(*wire.a.acks).rc, Rc::kMstCancelled);
 }
 
-// One of them ends in the midst of a read by the same peer: the bytes are there as long as another lends
-// them.
+// One of them ends in the midst of a read by the same peer: the bytes are there as long as another
+// lends them.
 TEST(PeerStream, BytesThatTwoMessagesLendAreReadThoughOneEnds) {
   for (const size_t ends : {0, 1, 2}) {
     SCOPED_TRACE(ends);

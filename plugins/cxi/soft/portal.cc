@@ -59,8 +59,8 @@ Header header_of(const Packet &packet) {
           .rendezvous_id = packet.rendezvous_id};
 }
 
-// An atomic operation on memory of a device is done in the host's memory: nothing else comes between
-// on this NIC, but the device itself may.
+// An atomic operation on memory of a device is done in the host's memory: nothing else comes
+// between on this NIC, but the device itself may.
 Rc execute_anywhere(const Packet &packet, void *target, const sdk::HmemPlace *place,
                     uint64_t fetched[2]) {
   if (place == nullptr && packet.place == nullptr) return execute_amo(packet, target, fetched);

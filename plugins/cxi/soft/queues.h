@@ -21,7 +21,8 @@ class SoftTransmitQueue final : public TransmitQueue {
  public:
   SoftTransmitQueue(Engine &engine, SoftLni &lni, size_t depth, const Profile &profile)
       : engine_(engine), lni_(lni), depth_(depth), profile_(profile) {}
-  // What has not left is dropped. What has left reports to nobody, and its memory is touched no more.
+  // What has not left is dropped. What has left reports to nobody, and its memory is touched no
+  // more.
   ~SoftTransmitQueue() override;
 
   // ---- with the engine's lock held ----

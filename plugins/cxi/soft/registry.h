@@ -13,8 +13,9 @@
 // It is a file in the user's runtime folder, mapped by each process. A file of another version is
 // replaced if no living process uses it. A process that was killed loses
 // what it had as soon as another one asks. Calls are thread-safe. Calls that give out what is free
-// take a lock of the file, which the kernel releases when its holder dies: where one is stopped with
-// it, they fail, and say who it is (FI_EAGAIN). All others take none, so what is under way goes on.
+// take a lock of the file, which the kernel releases when its holder dies: where one is stopped
+// with it, they fail, and say who it is (FI_EAGAIN). All others take none, so what is under way
+// goes on.
 //
 // A process is known by its number and the time of its start, so all must be in one PID namespace:
 // each has a folder of its own (host.h).

@@ -29,8 +29,8 @@ void give_back(std::atomic<uint32_t> &used, uint32_t count) {
 
 namespace {
 
-// What /proc/PID/stat has behind the name: " STATE ...". Empty: there is no such process. The name may
-// hold anything, so the last bracket counts.
+// What /proc/PID/stat has behind the name: " STATE ...". Empty: there is no such process. The name
+// may hold anything, so the last bracket counts.
 std::string stat_of(uint32_t process) {
   char path[32], text[1024];
   std::snprintf(path, sizeof path, "/proc/%u/stat", process);

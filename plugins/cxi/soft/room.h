@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Room: how many bytes of what peers send a process keeps for them: messages that wait at a lossless
-// portal, and long ones that cannot be placed while they come.
+// Room: how many bytes of what peers send a process keeps for them: messages that wait at a
+// lossless portal, and long ones that cannot be placed while they come.
 //
 // Example (statements):
 //    Rooms all;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// For tests of two processes without sockets: an engine each, and a stream between them, of which as
-// many bytes pass at a time as the test says.
+// For tests of two processes without sockets: an engine each, and a stream between them, of which
+// as many bytes pass at a time as the test says.
 //
 // Example (statements):
 //    Wire wire;

@@ -44,8 +44,8 @@ class Carrier {
   virtual void close(Path &path) = 0;
   // Further addresses at which peers may call this endpoint, beside the one that it tells them.
   virtual std::span<const sdk::Address> other_names() const { return {}; }
-  // A peer has called none of these. True: there is one more, at which datagrams have come since; it is
-  // the last of them. Who asks may learn it only from the peer's next call.
+  // A peer has called none of these. True: there is one more, at which datagrams have come since;
+  // it is the last of them. Who asks may learn it only from the peer's next call.
   virtual bool learn_name() { return false; }
   // Whether the address is of this host. Datagrams to it are not damaged on their way.
   virtual bool is_local(const sdk::Address &peer) = 0;
@@ -84,8 +84,8 @@ class Carrier {
   virtual bool progress_is_near() { return true; }
   // Waiting messages filled a packet and were sent before the next progress call.
   virtual void sent_before_progress() {}
-  // Whether answers may wait for what the application sends next: Core::begin_pass() and poll() come
-  // within 10 ms, though the application makes no more calls.
+  // Whether answers may wait for what the application sends next: Core::begin_pass() and poll()
+  // come within 10 ms, though the application makes no more calls.
   virtual bool flush_later() { return false; }
   virtual void set_deadline(uint64_t at_ns) = 0;  // Core::on_deadline() then; 0: none
   virtual void random(std::span<uint8_t> out) = 0;

@@ -117,9 +117,8 @@ class Core final : private sdk::PlaceOwners::Peers {
   void give(TxOp &op);  // takes back an operation that was not started
   // fi_cancel of what has begun; false: there is none.
   bool cancel(const void *context) { return sdk::mark_canceled(ops_, context, &TxOp::cq_flags); }
-  // Copies the bytes of op.iov into the operation: the caller may reuse its memory, and they are not
-  // of a device any more.
-  // False: a device has failed.
+  // Copies the bytes of op.iov into the operation: the caller may reuse its memory, and they are
+  // not of a device any more. False: a device has failed.
   bool own_data(TxOp &op);
   // Starts the operation toward `index`, whose address is `address`. 0; or -FI_E...: nothing
   // happened, and the operation still belongs to the caller.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// DeviceCopies: bytes of devices (FI_HMEM) on their way into datagrams, and out of them. A copy by a
-// device takes microseconds however short it is. So there is one for many datagrams, into or out of
-// a part of the host's memory that the device knows, and it is under way while other datagrams are
-// sent and read.
+// DeviceCopies: bytes of devices (FI_HMEM) on their way into datagrams, and out of them. A copy by
+// a device takes microseconds however short it is. So there is one for many datagrams, into or out
+// of a part of the host's memory that the device knows, and it is under way while other datagrams
+// are sent and read.
 //
 // Example:
 //    #include "plugins/rxd/protocol/core.h"

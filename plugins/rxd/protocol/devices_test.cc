@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Memory of devices (FI_HMEM) in the protocol: how few copies there are, and what becomes of one that
-// fails. Random runs with such memory are among those of network_seeds_test.cc.
+// Memory of devices (FI_HMEM) in the protocol: how few copies there are, and what becomes of one
+// that fails. Random runs with such memory are among those of network_seeds_test.cc.
 #include <gtest/gtest.h>
 #include <rdma/fi_errno.h>
 
@@ -59,7 +59,8 @@ TEST_F(Devices, ThereAreFewCopies) {
   world.check(true);
 }
 
-// What is lost is copied once more where it is sent, and divides what is collected where it is missing.
+// What is lost is copied once more where it is sent, and divides what is collected where it is
+// missing.
 TEST_F(Devices, ThereAreFewCopiesInBadWeather) {
   world.weather = {.loss = 10, .doubled = 10, .delay = 20'000};
   ASSERT_TRUE(exchange(kLength));

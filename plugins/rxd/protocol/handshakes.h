@@ -50,8 +50,8 @@ class Handshakes {
   uint32_t random();
   // Of our next connection with the peer.
   void new_cookie(Peer &peer);
-  // What the peer is told of our end; `limit`: packets that we accept at the beginning. Constant for
-  // the life of a connection: a repeated accept is identical.
+  // What the peer is told of our end; `limit`: packets that we accept at the beginning. Constant
+  // for the life of a connection: a repeated accept is identical.
   wire::Part part_of(const Peer &peer, uint32_t limit) const;
 
   // ---- answers to strangers ----

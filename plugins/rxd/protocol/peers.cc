@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The peers of a core: made at first use, named when the address vector has them, freed when unused,
-// and removed to make room for newcomers.
+// The peers of a core: made at first use, named when the address vector has them, freed when
+// unused, and removed to make room for newcomers.
 #include <rdma/fi_errno.h>
 
 #include <new>

@@ -59,8 +59,8 @@ TEST(Strangers, AnRtsCausesNoStateAndNoLargerAnswer) {
   EXPECT_LE(a.core().peers(), quick().max_stock_peers + 1);
 }
 
-// A process of a peer's host may say that it is a context of the peer. Its messages have the peer's name
-// if the peer says how many contexts it has.
+// A process of a peer's host may say that it is a context of the peer. Its messages have the peer's
+// name if the peer says how many contexts it has.
 TEST(Strangers, APlaceCountsIfTheEndpointHasIt) {
   constexpr uint32_t kOwner = 2;
   constexpr uint8_t kPlace = 3;
@@ -95,7 +95,8 @@ TEST(Strangers, APlaceCountsIfTheEndpointHasIt) {
     }
 }
 
-// Also if this side has been connecting to the endpoint for some time, whose first context is not open.
+// Also if this side has been connecting to the endpoint for some time, whose first context is not
+// open.
 TEST(Strangers, APlaceIsAskedForWhileTheEndpointIsCalled) {
   constexpr uint32_t kOwner = 2;
   constexpr uint8_t kPlace = 3;

@@ -12,11 +12,11 @@
 //      peer.conversation->start(waiting);
 //    }
 //
-// It connects parts, each of which has a class in weft/: Operations are ours from start to end, with
-// the Credit for them; the Outbox makes packets of them; the Sender gives these header and Seal.
-// Order decides when packets of the peer are processed; Arrivals are its messages, Accesses what it
-// does with our memory, Answers what we owe it. DatagramSize, Pings and Closing have timers. Link is
-// what they share.
+// It connects parts, each of which has a class in weft/: Operations are ours from start to end,
+// with the Credit for them; the Outbox makes packets of them; the Sender gives these header and
+// Seal. Order decides when packets of the peer are processed; Arrivals are its messages, Accesses
+// what it does with our memory, Answers what we owe it. DatagramSize, Pings and Closing have
+// timers. Link is what they share.
 //
 // weft.cc has timers and the end, weft_output.cc when packets leave, weft_input.cc who takes what
 // comes.

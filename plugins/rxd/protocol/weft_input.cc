@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Packets from a weft peer: they are checked and put in order, and their frames go to the parts that
-// take them. A packet that violates the protocol ends the conversation.
+// Packets from a weft peer: they are checked and put in order, and their frames go to the parts
+// that take them. A packet that violates the protocol ends the conversation.
 #include <rdma/fi_errno.h>
 
 #include "plugins/rxd/protocol/device_copies.h"

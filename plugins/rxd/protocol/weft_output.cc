@@ -23,8 +23,8 @@ void WeftConversation::start(TxOp &op) {
   }
 }
 
-// In a stream the first copy of an operation is under way while the application starts the next one.
-// An acknowledgement that is to come sends it at the latest.
+// In a stream the first copy of an operation is under way while the application starts the next
+// one. An acknowledgement that is to come sends it at the latest.
 void WeftConversation::begin_copies(TxOp &op) {
   DeviceCopies &copies = *link_.copies();
   op.ahead = copies.ahead_of(op);

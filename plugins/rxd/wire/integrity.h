@@ -51,8 +51,8 @@ Key connection_key(std::string_view auth_key, const Part &ours, const Part &thei
 // `upper`: the upper half of the packet's sequence number; 0 for packets without one.
 void mac(const Key &key, std::span<const iovec> pieces, uint32_t upper,
          std::span<uint8_t, kMacSize> out) noexcept;
-// Whether packet.mac is right; false without one. Takes constant time. `behind`: bytes that the code
-// covers behind the packet, and that both ends know.
+// Whether packet.mac is right; false without one. Takes constant time. `behind`: bytes that the
+// code covers behind the packet, and that both ends know.
 bool mac_fits(const Key &key, const Packet &packet, uint32_t upper,
               std::span<const uint8_t> behind = {}) noexcept;
 

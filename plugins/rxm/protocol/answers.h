@@ -38,8 +38,8 @@ class Answers {
   int queue(Connection &c, Control &control);
   // Asks the peer to part, now or not at all. False: not at all.
   bool ask_to_part(Connection &c);
-  // Sends what is queued. 0; -FI_EAGAIN: there is no room for all; another error: the connection has
-  // failed.
+  // Sends what is queued. 0; -FI_EAGAIN: there is no room for all; another error: the connection
+  // has failed.
   ssize_t flush(Connection &c);
   // The connection is over: what is queued never leaves.
   void drop(Connection &c);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Atomics: what is in the packets of atomics, at both ends: the operands that the application gives,
-// what a peer's do to our memory, and the result that comes back.
+// Atomics: what is in the packets of atomics, at both ends: the operands that the application
+// gives, what a peer's do to our memory, and the result that comes back.
 //
 // Example:
 //    #include "plugins/rxm/protocol/answers.h"
@@ -34,8 +34,8 @@ class Atomics {
   Atomics(const Atomics &) = delete;
   Atomics &operator=(const Atomics &) = delete;
 
-  // The packet of an atomic of the application, whose elements have `element` bytes. False: a device
-  // has failed, from which operands come.
+  // The packet of an atomic of the application, whose elements have `element` bytes. False: a
+  // device has failed, from which operands come.
   bool prepare(TxOp &op, const sdk::AtomicRequest &request, size_t element) const;
   // Puts the result in its place. 0 or FI_E..., with which the operation ends; or kWrongLength.
   int take_result(const TxOp &op, const Packet &p) const;

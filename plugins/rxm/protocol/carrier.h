@@ -75,12 +75,13 @@ class Carrier {
   // ---- data; 0, -FI_EAGAIN (no room now), or another error ----
   // Flags: FI_INJECT, FI_COMPLETION, FI_MORE, FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE,
   // FI_COMMIT_COMPLETE, FI_REMOTE_CQ_DATA (of a send: only with Settings::bare), and at most one of
-  // kMarks: the application takes a message (FI_MSG, FI_TAGGED) or a write (FI_RMA) for complete when
-  // the carrier has sent this. If that is lost all the same, or the call has no token, only the mark
-  // says of what to tell. kLater, of a message with FI_INJECT and no token: it may wait for the next
-  // packet on this link; it leaves at the next progress, or within some milliseconds. kUnasked: the
-  // application may make no progress; what would wait for that leaves within milliseconds, too.
-  // `desc`: descriptors of the vectors, from inner_descriptor(); it may be null, and each of them.
+  // kMarks: the application takes a message (FI_MSG, FI_TAGGED) or a write (FI_RMA) for complete
+  // when the carrier has sent this. If that is lost all the same, or the call has no token, only
+  // the mark says of what to tell. kLater, of a message with FI_INJECT and no token: it may wait
+  // for the next packet on this link; it leaves at the next progress, or within some milliseconds.
+  // kUnasked: the application may make no progress; what would wait for that leaves within
+  // milliseconds, too. `desc`: descriptors of the vectors, from inner_descriptor(); it may be null,
+  // and each of them.
   virtual ssize_t send(Link &link, const iovec *iov, void *const *desc, size_t count, uint32_t data,
                        uint64_t flags, Token *token) = 0;
   virtual ssize_t read(Link &link, const iovec *iov, void *const *desc, size_t count,

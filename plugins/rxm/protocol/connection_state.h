@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What single parts of the protocol keep of a connection. Each has one owner, which alone changes it;
-// the others ask.
+// What single parts of the protocol keep of a connection. Each has one owner, which alone changes
+// it; the others ask.
 //
 // Example:
 //    #include "plugins/rxm/protocol/connection.h"

@@ -42,8 +42,8 @@ void Core::introduce(uint32_t index, const sdk::Address &address) {
   if (Peer *p = peers_.find(address); p != nullptr && p->is_stranger()) rename(*p, index);
 }
 
-// Messages of this peer, saved and arriving, have the source `index` from now on; kNoIndex: that of a
-// stranger.
+// Messages of this peer, saved and arriving, have the source `index` from now on; kNoIndex: that of
+// a stranger.
 void Core::rename(Peer &p, uint32_t index) {
   const uint32_t before = p.source();
   peers_.set_index(p, index);
@@ -56,8 +56,8 @@ void Core::reap() {
   peers_.visit_unused([this](Peer &p) { return reap(p); });
 }
 
-// Deletes what is not used any more. False: the carrier still has operations of connections that are
-// over.
+// Deletes what is not used any more. False: the carrier still has operations of connections that
+// are over.
 bool Core::reap(Peer &p) {
   bool all = true;
   for (Connection *c = p.connections_; c != nullptr;) {
@@ -226,8 +226,8 @@ bool Core::admit(Peer &p, const ConnectData &data, bool believed) {
          strangers() < settings_.max_strangers || make_room();
 }
 
-// Closes the connections of a silent stranger, or asks an idle one to part: then the result is false,
-// and the new one has to retry.
+// Closes the connections of a silent stranger, or asks an idle one to part: then the result is
+// false, and the new one has to retry.
 bool Core::make_room() {
   const StrangerLimit::Leaver leaver = stranger_limit_.first_to_leave(carrier_.now_ns());
   if (leaver.silent != nullptr) {

@@ -110,8 +110,8 @@ TEST(Core, TagsOfAnUnreportedLinkAreForgotten) {
   EXPECT_NE(run.world.bare, 0u);
 }
 
-// Before the news that the peer has accepted, nothing is known of its level. What it asks is answered
-// all the same, once the news have come.
+// Before the news that the peer has accepted, nothing is known of its level. What it asks is
+// answered all the same, once the news have come.
 TEST(Core, WhatAPeerAsksBeforeTheNewsOfItsConnectionIsAnswered) {
   for (const size_t length : {0, 10, 1500})
     for (const auto kind : {Node::kUntilDelivered, Node::kUntilMatched})

@@ -87,8 +87,8 @@ class Core final : private sdk::PlaceOwners::Peers {
   void give(TxOp &op) { in_flight_.give(op); }
   // fi_cancel of what has begun; false: there is none.
   bool cancel(const void *context) { return in_flight_.cancel(context); }
-  // Fills in what the header needs, and chooses the form by length. `until`: the operation ends when
-  // the peer has told so much.
+  // Fills in what the header needs, and chooses the form by length. `until`: the operation ends
+  // when the peer has told so much.
   void prepare_message(TxOp &op, bool tagged, bool has_data, Tell until) {
     forms_.choose(op, tagged, has_data, until);
   }
@@ -178,8 +178,8 @@ class Core final : private sdk::PlaceOwners::Peers {
   // The carrier is about to close by itself: nothing comes back from it any more.
   void abandon();
   // Whether operations or answers wait for a connection or for room at the carrier.
-  // Whether something has to leave before the endpoint may close, or the peer has yet to tell of it:
-  // what it tells an endpoint that is gone would reset the connection, with messages in it.
+  // Whether something has to leave before the endpoint may close, or the peer has yet to tell of
+  // it: what it tells an endpoint that is gone would reset the connection, with messages in it.
   bool has_queued() const;
   // The same of operations whose completion nobody waits for.
   bool has_unasked() const;

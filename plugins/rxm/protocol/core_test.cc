@@ -119,8 +119,8 @@ TEST(Core, DeliveryOfAnEmptyMessageToStockIsReported) {
   }
 }
 
-// A message counts as delivered when the peer has it, with or without a receive, and as matched when
-// it has met one. Stock peers tell only of a rendezvous, and so do weft peers of lower levels.
+// A message counts as delivered when the peer has it, with or without a receive, and as matched
+// when it has met one. Stock peers tell only of a rendezvous, and so do weft peers of lower levels.
 TEST(Core, MessagesEndWhenThePeerHasToldOfThem) {
   for (const bool write : {false, true})
     for (const Script &script :
@@ -146,8 +146,8 @@ TEST(Core, MessagesEndWhenThePeerHasToldOfThem) {
         }
 }
 
-// Where the application replies at once, what the peer is to be told may wait for the reply. That is
-// expected after two replies in a row, until one does not come.
+// Where the application replies at once, what the peer is to be told may wait for the reply. That
+// is expected after two replies in a row, until one does not come.
 TEST(Core, WhatIsToldMayWaitForAReply) {
   Play run(1, {});
   const auto exchange = [&run](bool replies) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Credits: how many packets the peer of one connection has receives for, and how many of our receives
-// it does not know of yet. Numbers alone.
+// Credits: how many packets the peer of one connection has receives for, and how many of our
+// receives it does not know of yet. Numbers alone.
 //
 // Example:
 //    // A packet that the carrier takes with `send`. False: it has to wait.

@@ -22,8 +22,8 @@ class Doubt {
  public:
   static constexpr uint64_t kLongestNs = 1'000'000'000;
 
-  // Whether nothing has come since the first question, and that is long ago. `last_use`: another one
-  // whenever something comes.
+  // Whether nothing has come since the first question, and that is long ago. `last_use`: another
+  // one whenever something comes.
   bool lasts(uint64_t now, uint64_t last_use) {
     if (use_ == last_use) return now - since_ >= kLongestNs;
     use_ = last_use;

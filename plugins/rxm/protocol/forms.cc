@@ -9,8 +9,8 @@
 
 namespace weft::rxm {
 
-// Whether the payload is in memory of a device: it is copied once for a rendezvous, and once more in
-// small pieces for segments.
+// Whether the payload is in memory of a device: it is copied once for a rendezvous, and once more
+// in small pieces for segments.
 bool Forms::is_devices(const TxOp &op) const {
   return settings_.hmem != nullptr && op.count != 0 &&
          settings_.hmem->find(op.iov[0].iov_base, op.iov[0].iov_len);

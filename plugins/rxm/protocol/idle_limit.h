@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// IdleLimit: how many connections there are, when each was used last, and which idle one is asked to
-// part when there are more than Settings::max_connections.
+// IdleLimit: how many connections there are, when each was used last, and which idle one is asked
+// to part when there are more than Settings::max_connections.
 //
 // Example:
 //    #include "plugins/rxm/protocol/answers.h"

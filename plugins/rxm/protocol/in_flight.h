@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// InFlight: the application's operations from take() to their end. An operation ends when the carrier
-// has returned all tokens of it, and the peer has answered if it waits for that.
+// InFlight: the application's operations from take() to their end. An operation ends when the
+// carrier has returned all tokens of it, and the peer has answered if it waits for that.
 //
 // Example:
 //    // A packet of the operation is with the carrier, which returns its token.

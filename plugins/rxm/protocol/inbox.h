@@ -15,9 +15,9 @@
 //      return kept;
 //    }
 //
-// It owns the messages, what a connection has in Connection::arriving, and what is charged to Shares.
-// Whom to tell of a message it returns (Word). Not for how large ones are fetched (fetches.h), nor for
-// which message a receive gets: the SDK's Receiver decides that.
+// It owns the messages, what a connection has in Connection::arriving, and what is charged to
+// Shares. Whom to tell of a message it returns (Word). Not for how large ones are fetched
+// (fetches.h), nor for which message a receive gets: the SDK's Receiver decides that.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_INBOX_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_INBOX_H
 
@@ -64,8 +64,8 @@ class Inbox {
   Inbox &operator=(const Inbox &) = delete;
 
   // ---- messages of one packet ----
-  // Into the receive that is posted for it. False: there is none. Inline: a message that is expected
-  // passes only this.
+  // Into the receive that is posted for it. False: there is none. Inline: a message that is
+  // expected passes only this.
   [[gnu::always_inline]] bool take(const sdk::Message &message, std::span<const uint8_t> payload) {
     sdk::Receiver &receiver = upper_.receiver();
     sdk::Receive *const r = receiver.match(message);

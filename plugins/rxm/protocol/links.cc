@@ -122,7 +122,8 @@ void Core::accepted(Connection &c, uint32_t process) {
   follow(p, next);
 }
 
-// Another may have said that it is a context, and is not: who listens at the address may have a name.
+// Another may have said that it is a context, and is not: who listens at the address may have a
+// name.
 void Core::name_by_address(Peer &p) {
   if (!p.is_stranger()) return;
   if (const uint32_t index = upper_.index_of(p.address_); index != kNoIndex) rename(p, index);
@@ -168,8 +169,8 @@ void Core::ended(Connection &c, int err, PeerLink::Refusal refusal) {
   follow(p, p.link_.on_lost(now, wanted(p), settings_.connect_timeout_ns), err);
 }
 
-// The connection that counts is over. What waits fails with it, unless it could not be sent there: then
-// it goes by the next one.
+// The connection that counts is over. What waits fails with it, unless it could not be sent there:
+// then it goes by the next one.
 void Core::lose_main(Peer &p, int err) {
   const OpQueue failed = outbox_.take_failing(p);
   Connection &c = *std::exchange(p.main_, nullptr);

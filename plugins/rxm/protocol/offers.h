@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Offers: the sender's side of large messages. Their memory is exposed to the peer, which reads it; or
-// the peer names its own, and they are written there (Settings::rendezvous_write).
+// Offers: the sender's side of large messages. Their memory is exposed to the peer, which reads it;
+// or the peer names its own, and they are written there (Settings::rendezvous_write).
 //
 // Example:
 //    // What the peer has named for the message. 0: all of it is on its way; -FI_EAGAIN: resume()
@@ -11,8 +11,8 @@
 //      return offers.write(c, op);
 //    }
 //
-// It owns the registrations of operations, and those whose writes wait for room. Not for the packets
-// that announce them, nor for what the receiver does (fetches.h).
+// It owns the registrations of operations, and those whose writes wait for room. Not for the
+// packets that announce them, nor for what the receiver does (fetches.h).
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_OFFERS_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_OFFERS_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// OperationTable: the application's operations that are in flight. Each has an id while it is; a peer
-// that answers names it by that.
+// OperationTable: the application's operations that are in flight. Each has an id while it is; a
+// peer that answers names it by that.
 //
 // Example:
 //    // The operation that an answer is for; null: it has ended.
@@ -9,7 +9,8 @@
 //      return op != nullptr && op->answer ? op : nullptr;
 //    }
 //
-// An id comes from the wire: it leads to an operation or to nothing. Not for what an operation does.
+// An id comes from the wire: it leads to an operation or to nothing. Not for what an operation
+// does.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_OPERATION_TABLE_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_OPERATION_TABLE_H
 

@@ -94,8 +94,8 @@ struct TxOp : Token {
   };
   // Forms::own_data: the caller's memory is not needed any more.
   bool owns_data() const { return bounce != nullptr || (count == 1 && iov[0].iov_base == bytes); }
-  // The mark of the last packet or write of a message (Carrier::kMarks). A message whose packets wait
-  // for the peer's word fails with its connection by itself.
+  // The mark of the last packet or write of a message (Carrier::kMarks). A message whose packets
+  // wait for the peer's word fails with its connection by itself.
   uint64_t mark() const {
     const bool waits = until != Tell::kNothing && form != Form::kRendezvous;
     return waits ? 0 : tagged ? FI_TAGGED : FI_MSG;

@@ -12,8 +12,8 @@
 //    }
 //
 // It owns the queues of peers, segments, and what a connection has in Connection::composed. Not for
-// operations that have left: in_flight.h. Everything that a small message passes is in outbox.cc, so
-// that the compiler sees it as a whole.
+// operations that have left: in_flight.h. Everything that a small message passes is in outbox.cc,
+// so that the compiler sees it as a whole.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_OUTBOX_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_OUTBOX_H
 
@@ -56,18 +56,18 @@ class Outbox {
   Outbox &operator=(const Outbox &) = delete;
 
   // ---- operations ----
-  // Sends it at once. -FI_EAGAIN: it has to wait; is_link_error(): the connection, op.connection, is
-  // dead. With any error it is still the caller's, and op.offset says whether a part has left.
+  // Sends it at once. -FI_EAGAIN: it has to wait; is_link_error(): the connection, op.connection,
+  // is dead. With any error it is still the caller's, and op.offset says whether a part has left.
   ssize_t send(Peer &p, TxOp &op);
   // It waits behind those of the peer that wait already.
   void enqueue(Peer &p, TxOp &op);
-  // Sends what waits: credits, answers, operations. 0: there is nothing left, or it does not leave by
-  // this connection; -FI_EAGAIN: there is no room; another error: the connection has failed.
+  // Sends what waits: credits, answers, operations. 0: there is nothing left, or it does not leave
+  // by this connection; -FI_EAGAIN: there is no room; another error: the connection has failed.
   ssize_t flush(Connection &c);
   // All that waits, to be ended.
   OpQueue take_all(Peer &p) { return std::exchange(p.queue_, {}); }
-  // Those that fail with the connection that counts: all, if they leave by it now; else one of which
-  // a part was sent. What stays goes by another.
+  // Those that fail with the connection that counts: all, if they leave by it now; else one of
+  // which a part was sent. What stays goes by another.
   OpQueue take_failing(Peer &p);
   // The carrier has sent it.
   void on_sent(Segment &segment, int err);

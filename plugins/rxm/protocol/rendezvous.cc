@@ -26,8 +26,8 @@ void Core::take_target(Connection &c, const Packet &p) {
   write(c, *op);
 }
 
-// Writes the message to the memory that the receiver named, then sends kWriteDone, which the receiver
-// answers where the operation waits for that.
+// Writes the message to the memory that the receiver named, then sends kWriteDone, which the
+// receiver answers where the operation waits for that.
 void Core::write(Connection &c, TxOp &op) {
   const ssize_t rc = offers_.write(c, op);
   if (rc == -FI_EAGAIN) return;

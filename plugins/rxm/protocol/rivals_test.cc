@@ -473,8 +473,8 @@ TEST(Rivals, AnImpostorThatSaysThatItIsAContextTakesNoName) {
   EXPECT_EQ(owner->owner->index(), 0u);
 }
 
-// A process of the peer's host may say that it is a context of the peer. It has the peer's name if the
-// peer says how many contexts it has, and may ask again until then.
+// A process of the peer's host may say that it is a context of the peer. It has the peer's name if
+// the peer says how many contexts it has, and may ask again until then.
 TEST(Places, APlaceCountsIfTheEndpointHasIt) {
   constexpr uint8_t kPlace = 3;
   enum Answer { kAccepts, kRefuses, kNothing };
@@ -506,8 +506,8 @@ TEST(Places, APlaceCountsIfTheEndpointHasIt) {
     }
 }
 
-// A peer that is too busy hangs up without an answer. An attempt is repeated by itself, a probe when
-// the context asks again.
+// A peer that is too busy hangs up without an answer. An attempt is repeated by itself, a probe
+// when the context asks again.
 TEST(Places, AQuestionWithoutAnAnswerIsAskedAgain) {
   for (const bool is_connected : {false, true}) {
     SCOPED_TRACE(is_connected);

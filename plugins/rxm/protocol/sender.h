@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Sender: gives packets to the carrier, as far as the peer's credits go, and knows which connections
-// wait for room there.
+// Sender: gives packets to the carrier, as far as the peer's credits go, and knows which
+// connections wait for room there.
 //
 // Example:
 //    // What a connection has to say, and again when there is room.

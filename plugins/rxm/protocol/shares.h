@@ -16,7 +16,8 @@
 //      return true;  // what is charged is given back with the opposite sign
 //    }
 //
-// A peer whose messages are received goes on, whatever others send. Not for the messages themselves.
+// A peer whose messages are received goes on, whatever others send. Not for the messages
+// themselves.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_SHARES_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_SHARES_H
 
@@ -41,17 +42,19 @@ class Shares {
     peers_.add_bytes(peer, bytes);
   }
   void add_buffers(Peer &peer, int count) { peers_.add_buffers(peer, count); }
-  // Whether a peer may occupy `bytes` more. Its share shrinks as the sum grows, so that room is left
-  // for peers that come later.
+  // Whether a peer may occupy `bytes` more. Its share shrinks as the sum grows, so that room is
+  // left for peers that come later.
   bool may_charge(const Peer &peer, uint64_t bytes) const;
   // Whether it keeps as many buffers as are free without the reserve, or only the reserve is free.
   // All strangers count as one peer.
   bool takes_too_much(const Peer &peer) const;
   // Whether it is past its share and must not be read. A peer of which nothing is kept may always
-  // send, no matter how much is kept of others. Connections with receives of their own share nothing.
+  // send, no matter how much is kept of others. Connections with receives of their own share
+  // nothing.
   bool must_wait(const Peer &peer) const;
 
-  // Stops reading this connection; all of a peer that takes too much, or of all strangers if it is one.
+  // Stops reading this connection; all of a peer that takes too much, or of all strangers if it is
+  // one.
   void hold(Connection &connection);
   void hold_all(Peer &peer);
   void forget(Connection &connection);  // it is about to close

@@ -30,8 +30,8 @@ void StrangerLimit::look(uint64_t now) {
 }
 
 // Whether the connection of a stranger may be closed without asking it: nothing that it has sent
-// waits for this side, and either it never sent a whole message, or it has been useless for long and
-// cannot be asked to part, or does not answer.
+// waits for this side, and either it never sent a whole message, or it has been useless for long
+// and cannot be asked to part, or does not answer.
 bool StrangerLimit::is_silent(const Connection &c, uint64_t now) {
   if (!c.heard_) return now - c.started_at_ >= kSilenceNs;
   if (!c.answers.empty() || c.departed.count() != 0 || c.arriving.has_rendezvous() ||

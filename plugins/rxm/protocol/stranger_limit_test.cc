@@ -118,8 +118,8 @@ TEST_F(StrangerLimitTest, TheSilentOneGoesBeforeTheIdleOne) {
   EXPECT_EQ(after(1), (Found{kSilent, 2}));
 }
 
-// A host with many processes among the strangers makes room before others (weft/sdk/peer/crowd.h), and
-// of one host's the one that was used least recently.
+// A host with many processes among the strangers makes room before others (weft/sdk/peer/crowd.h),
+// and of one host's the one that was used least recently.
 TEST_F(StrangerLimitTest, OfSeveralTheOneThatWasIdleForLongest) {
   Connection &one = stranger(1, kMessage);
   stranger(2, kMessage);

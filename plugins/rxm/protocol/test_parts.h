@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What tests of single parts stand on: a carrier that notes what it is given, an endpoint that notes
-// what it is told, and peers with connections. None of them has a Core.
+// What tests of single parts stand on: a carrier that notes what it is given, an endpoint that
+// notes what it is told, and peers with connections. None of them has a Core.
 //
 // Example (statements):
 //    PartsWorld world;

@@ -33,7 +33,8 @@ inline constexpr size_t kBareDataSize = 4;  // bytes of remote data that the car
 // because the carrier keeps the order of messages.
 class BareTags {
  public:
-  // The remote data of a bare message with this tag; nullopt: the peer does not know its upper part.
+  // The remote data of a bare message with this tag; nullopt: the peer does not know its upper
+  // part.
   std::optional<uint32_t> data_of(uint64_t tag) const {
     const uint64_t upper = tag >> kLowerBits;
     for (uint32_t place = 0; place < kPlaces; ++place)

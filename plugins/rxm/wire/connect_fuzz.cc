@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Parses any bytes as private data of connections. Accepted data says the same when it is encoded again.
+// Parses any bytes as private data of connections. Accepted data says the same when it is encoded
+// again.
 #include <algorithm>
 #include <cstdlib>
 #include <vector>

@@ -15,8 +15,8 @@
 // Each operation ends once, and no unknown operation ends. Its memory has exactly the given size
 // and is freed when it has ended, so that the address sanitizer finds every later access. The
 // friend is an endpoint that runs the same code. Its messages arrive whole, once, and in the right
-// receive, whatever strangers do, unless the application itself closed one of the two endpoints. Then
-// that begins again with the first message between the present two.
+// receive, whatever strangers do, unless the application itself closed one of the two endpoints.
+// Then that begins again with the first message between the present two.
 #ifndef WEFT_PLUGINS_TCP_FUZZ_APPLICATION_H
 #define WEFT_PLUGINS_TCP_FUZZ_APPLICATION_H
 
@@ -121,8 +121,8 @@ struct Friendship {
     excused |= !may_meet;
     ++life;
   }
-  // A message of the one has reached the other: they are connected. What the thief sends from now on
-  // must not be reported under the name of either.
+  // A message of the one has reached the other: they are connected. What the thief sends from now
+  // on must not be reported under the name of either.
   void meet() {
     if (!std::exchange(apart, false)) return;
     old_stolen = stolen;

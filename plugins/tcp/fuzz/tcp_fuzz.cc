@@ -138,8 +138,8 @@ void World::connect_stranger(Stranger &s) {
     Endpoint *e = us_.endpoints[0].get();
     if (e->ep == nullptr) return;
     const sockaddr_in at = us_.name(&e->ep->fid);
-    // It names its own port, ours, any, or the friend's, and comes from its host or the friend's. Or it
-    // says that it is a context of the friend, which has none.
+    // It names its own port, ours, any, or the friend's, and comes from its host or the friend's.
+    // Or it says that it is a context of the friend, which has none.
     uint8_t from = s.host();
     uint16_t port = Stranger::kPort;
     unsigned place = 0;

@@ -18,7 +18,8 @@
 //      return send(fd, answer, n, 0) == ssize_t(n);  // one call: stock libfabric reads once
 //    }
 //
-// Not for the meaning of the private data (rdm_message.h), nor for crossing requests (weft/sdk/peer/link.h).
+// Not for the meaning of the private data (rdm_message.h), nor for crossing requests
+// (weft/sdk/peer/link.h).
 #ifndef WEFT_PLUGINS_TCP_WIRE_CONNECT_MESSAGE_H
 #define WEFT_PLUGINS_TCP_WIRE_CONNECT_MESSAGE_H
 
@@ -52,9 +53,9 @@ enum class ConnectRefusal : uint8_t {
 
 const char *text(ConnectRefusal refusal) noexcept;
 
-// Features of connected endpoints of weft, in bytes that all others leave 0 and do not look at: in a
-// request, and in the accept. Two bits, so that an echo is no agreement. The endpoints answer what
-// they refuse (kOpDataRefused, frame.h).
+// Features of connected endpoints of weft, in bytes that all others leave 0 and do not look at: in
+// a request, and in the accept. Two bits, so that an echo is no agreement. The endpoints answer
+// what they refuse (kOpDataRefused, frame.h).
 inline constexpr uint8_t kConnectRefuses = 0x01, kConnectRefusesToo = 0x02;
 constexpr uint8_t connect_features_of_answer(uint8_t requested) {
   return requested == kConnectRefuses ? kConnectRefusesToo : uint8_t{0};

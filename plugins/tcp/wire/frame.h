@@ -46,15 +46,15 @@ static_assert(kMaxHeaderSize == 120);
 inline constexpr uint16_t kFlagRemoteData = 0x0001;  // 8 bytes of remote CQ data in the header
 inline constexpr uint16_t kFlagDelivery = 0x0004;    // acknowledge when the payload is in place
 inline constexpr uint16_t kFlagCommit = 0x0008;      // acknowledge when it is persistent
-// Of kReadyToSend between weft endpoints (kAnnouncesAny): the message stays with the sender until it
-// has a receive; it has no tag.
+// Of kReadyToSend between weft endpoints (kAnnouncesAny): the message stays with the sender until
+// it has a receive; it has no tag.
 inline constexpr uint16_t kFlagMatch = 0x0010, kFlagUntagged = 0x0020;
 inline constexpr uint16_t kFlagTagged = 0x0080;  // EndpointKind::kMsgTagged only: op 0 has a tag
 
 // Values of op_data that make a message an answer. kOpDataAck: the oldest frame that waits for an
-// acknowledgement has taken effect. The others are said by weft endpoints only (kRefuses), of accesses
-// to memory that the target does not permit: that frame was refused; or a write was that waits for
-// nothing. A read response with kOpDataRefused and no payload refuses the oldest read.
+// acknowledgement has taken effect. The others are said by weft endpoints only (kRefuses), of
+// accesses to memory that the target does not permit: that frame was refused; or a write was that
+// waits for nothing. A read response with kOpDataRefused and no payload refuses the oldest read.
 inline constexpr uint8_t kOpDataAck = 2, kOpDataRefused = 3, kOpDataWriteRefused = 4;
 inline constexpr uint8_t kMaxRendezvous = 254;  // contexts of ops 5 to 7 are 1..254
 // Contexts of kClearToSend that name no message, between weft endpoints (kSaysWhenFull).

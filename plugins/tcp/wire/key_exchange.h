@@ -7,9 +7,9 @@
 //                                  ←           nonce B, code(key, "passive", A, B, P)  32 bytes
 //   code(key, "active", A, B, P)   16 bytes →
 //
-// P is the address at which the active side has called, and where the passive side was called. So who
-// holds the key proves it for one address: a process that has another's address gains nothing when it
-// passes the bytes on to a third one that has the key, be it the caller itself.
+// P is the address at which the active side has called, and where the passive side was called. So
+// who holds the key proves it for one address: a process that has another's address gains nothing
+// when it passes the bytes on to a third one that has the key, be it the caller itself.
 //
 // Example:
 //    #include <sys/socket.h>

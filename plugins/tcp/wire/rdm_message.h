@@ -45,9 +45,10 @@ inline constexpr uint8_t kAnnouncesAny = 0x20, kAnnouncesAnyToo = 0x10;
 // The same for answers that refuse an access to memory (kOpDataRefused).
 inline constexpr uint8_t kRefuses = 0x08, kRefusesToo = 0x04;
 
-// RdmHello::process of an endpoint of weft: the process, in bits that no process id of Linux exceeds,
-// and above it the place of a context of a scalable endpoint, whose first context has a port that is
-// so much lower. To peers that do not know of places each context is an endpoint of its own.
+// RdmHello::process of an endpoint of weft: the process, in bits that no process id of Linux
+// exceeds, and above it the place of a context of a scalable endpoint, whose first context has a
+// port that is so much lower. To peers that do not know of places each context is an endpoint of
+// its own.
 inline constexpr unsigned kPlaceShift = 27;
 constexpr uint32_t process_at(uint32_t process, unsigned place) {
   return process | uint32_t(place) << kPlaceShift;

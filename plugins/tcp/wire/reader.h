@@ -76,8 +76,9 @@ inline constexpr size_t kMaxTargetVectors = 4;
 struct Target {
   std::array<iovec, kMaxTargetVectors> iov;
   uint8_t count = 0;
-  // Not to drop the `discard` bytes before the sink has said where they go: on_rest(header, target),
-  // which it has then, is called before the first byte behind the vectors is taken, and by resume().
+  // Not to drop the `discard` bytes before the sink has said where they go: on_rest(header,
+  // target), which it has then, is called before the first byte behind the vectors is taken, and by
+  // resume().
   bool asks = false;
   uint64_t discard = 0;
 

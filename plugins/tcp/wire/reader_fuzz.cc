@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reader over any stream, in any pieces, with a sink that stalls, refuses, truncates and splits, and
-// that says only after the first bytes of a payload where its rest goes (Target::asks).
-// Input: a byte for the kind of endpoint (bits 0, 1) and the byte order (bit 2); a byte that says
-// how many decisions follow; the decisions, one byte each and used over and over; the stream.
+// Reader over any stream, in any pieces, with a sink that stalls, refuses, truncates and splits,
+// and that says only after the first bytes of a payload where its rest goes (Target::asks). Input:
+// a byte for the kind of endpoint (bits 0, 1) and the byte order (bit 2); a byte that says how many
+// decisions follow; the decisions, one byte each and used over and over; the stream.
 #include <algorithm>
 #include <cstring>
 #include <memory>

@@ -161,7 +161,8 @@ class Device {
   void vanish(bool gone = true);
   // Queue pair `qp_num` alone never answers again.
   void silence(uint32_t qp_num);
-  // The data of the queue pair in `qp_num` breaks in the device: IBV_EVENT_QP_FATAL, and it flushes.
+  // The data of the queue pair in `qp_num` breaks in the device: IBV_EVENT_QP_FATAL, and it
+  // flushes.
   void break_queue_pair(uint32_t qp_num);
   // A forged datagram arrives at a queue pair of this device.
   void deliver(uint32_t qp_num, const ForgedDatagram &forged);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Two connected ends for tests of queue pairs, made with the public calls of libibverbs and
-// librdmacm only, so that the same tests can run on a device: `Surroundings` alone knows the double.
+// librdmacm only, so that the same tests can run on a device: `Surroundings` alone knows the
+// double.
 //
 // Example:
 //    // One end sends three bytes to the other.

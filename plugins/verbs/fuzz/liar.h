@@ -46,8 +46,8 @@ class Liar {
   const sdk::Address &name() const { return name_; }
   Shown memory() const { return {reinterpret_cast<uintptr_t>(bytes_.data()), region_->rkey}; }
 
-  // Bits of `how`: it has no queue pair, and names any number; it does not say that it is ready; its
-  // device tries again for ever where there is no receive.
+  // Bits of `how`: it has no queue pair, and names any number; it does not say that it is ready;
+  // its device tries again for ever where there is no receive.
   void call(const sdk::Address &target, std::string_view data, uint8_t how);
   void answer(std::string_view data, uint8_t how);  // the request that has waited longest
   void refuse(std::string_view data);

@@ -3,8 +3,9 @@
 // a passive endpoint and endpoints. Input: a byte with the kind of addresses and endpoints, then
 // events: a byte that names it, a byte with the size of its data, the data.
 //
-// A model that knows the sheet's sections 2 and 7 says which requests are told, and which parameter
-// each event must have. Of XRC endpoints, whose answers come in several steps, only requests.
+// A model that knows how private data is laid out (private_data.h, xrc_data.h) says which requests
+// are told, and which parameter each event must have. Of XRC endpoints, whose answers come in
+// several steps, only requests.
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>

@@ -9,8 +9,8 @@
 //       EXPECT_LE(fi_cancel(one.ep.fid(), &one), 0);
 //     }
 //
-// Each program has one of msg.cc, rdm.cc and dgram.cc, which say the kind. What needs a peer has the
-// harness of its kind.
+// Each program has one of msg.cc, rdm.cc and dgram.cc, which say the kind. What needs a peer has
+// the harness of its kind.
 #ifndef WEFT_TESTS_CONFORMANCE_PROMISES_ASKED_H
 #define WEFT_TESTS_CONFORMANCE_PROMISES_ASKED_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Statements about fi_getinfo that hold on every stack (fi_getinfo.3, fi_endpoint.3), as tables: the
-// name of a row stands in promises.toml behind the name of its test.
+// Statements about fi_getinfo that hold on every stack (fi_getinfo.3, fi_endpoint.3), as tables:
+// the name of a row stands in promises.toml behind the name of its test.
 #include <algorithm>
 #include <cstring>
 #include <string_view>

@@ -113,8 +113,8 @@ TEST(ReportedMemory, DataOfAWriteBeforeOthersIsTold) {
   }
 }
 
-// A write that fails tells whose it was and what it was; what came before and comes behind it works.
-// One that had completed when it left has no context any more: that of its endpoint is told.
+// A write that fails tells whose it was and what it was; what came before and comes behind it
+// works. One that had completed when it left has no context any more: that of its endpoint is told.
 TEST(ReportedMemory, AWriteWithAWrongKeyFailsByItsOwnName) {
   RDM_NEEDS(FI_MSG | FI_RMA);
   std::vector<uint8_t> out = pattern(64, 1), window(64);

@@ -124,8 +124,8 @@ TEST(ReportedCompletion, CountersCountWhatAQueueDoesNotReport) {
   EXPECT_FALSE(poll(net[0].tx_cq).has_value());
 }
 
-// Whether a message waited for its receive or not, and whether the receive ended well: the flags say
-// what it was.
+// Whether a message waited for its receive or not, and whether the receive ended well: the flags
+// say what it was.
 TEST(ReportedCompletion, FlagsTellWhatEnded) {
   Net net(2);
   std::vector<uint8_t> in(8), out = pattern(8, 1);

@@ -59,8 +59,8 @@ class Mac {
   void *functions_[4] = {};  // crypto_generichash_statebytes, _init, _update, _final
 };
 
-// An address that is called, as a code covers it: the host as IPv6 (IPv4 by RFC 4291, 2.5.5.2) or GID,
-// then the port. Without a scope, which each host numbers for itself.
+// An address that is called, as a code covers it: the host as IPv6 (IPv4 by RFC 4291, 2.5.5.2) or
+// GID, then the port. Without a scope, which each host numbers for itself.
 using Place = std::array<uint8_t, 18>;
 Place place_of(const Address &called);
 

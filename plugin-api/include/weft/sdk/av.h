@@ -40,10 +40,11 @@
 // insertions.
 //
 // A vector with a name is shared between processes of one user through a file in their runtime
-// folder (weft/runtime_dir.h). Each process keeps its own compact copy. The last process that has the
-// file open removes it; what killed ones have left goes with the next vector that is made. Every call
-// looks at the file, so every call may tell users about what another process did. Such vectors are
-// FI_SHARED_AV: a provider reports it in its domain's capabilities, but where they have keys.
+// folder (weft/runtime_dir.h). Each process keeps its own compact copy. The last process that has
+// the file open removes it; what killed ones have left goes with the next vector that is made.
+// Every call looks at the file, so every call may tell users about what another process did. Such
+// vectors are FI_SHARED_AV: a provider reports it in its domain's capabilities, but where they have
+// keys.
 //
 // The provider calls with the engine's lock held; the ops take it themselves. fi_av_insertsvc and
 // fi_av_insertsym are for IP: names of other networks are not resolved (-FI_ENOSYS), but
@@ -216,9 +217,10 @@ class Av final : public Object<Av, fid_av> {
   int control(int command, void *arg);  // FI_EXPORT_FID
 
  private:
-  // Entries stand in chunks, whose slots are as large as the largest of their entries needs: a chunk
-  // that has to take a larger address is made anew. A slot's tag says what it holds: the format. An
-  // IPv6 scope is a number into the chunk's own list, which a chunk this small cannot overflow.
+  // Entries stand in chunks, whose slots are as large as the largest of their entries needs: a
+  // chunk that has to take a larger address is made anew. A slot's tag says what it holds: the
+  // format. An IPv6 scope is a number into the chunk's own list, which a chunk this small cannot
+  // overflow.
   static constexpr uint32_t kChunk = 128;
   enum Tag : uint8_t {
     kFree = 0,

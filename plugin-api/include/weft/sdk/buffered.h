@@ -29,9 +29,10 @@ inline bool is_buffered(const fi_info &info, uint32_t api_version) {
   return ((info.mode | rx_mode) & kBufferedRecv) != 0 || (info.caps & kVariableMsg) != 0;
 }
 
-// Offers what the hints ask for. What such an endpoint does not have goes; if the hints ask for that
-// too, only the capability counts, because a provider may clear modes. The mode costs the application
-// a call per message, so it is not for one that sets all bits to hear which are needed: none is.
+// Offers what the hints ask for. What such an endpoint does not have goes; if the hints ask for
+// that too, only the capability counts, because a provider may clear modes. The mode costs the
+// application a call per message, so it is not for one that sets all bits to hear which are needed:
+// none is.
 inline void offer_buffered(fi_info &info, const GetinfoQuery &query) {
   constexpr uint64_t kWithout = FI_MULTI_RECV | FI_TRIGGER | FI_PEER | FI_NAMED_RX_CTX;
   const fi_info *const hints = query.hints;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// mark_canceled: fi_cancel (fi_endpoint.3) of an operation that has begun, where nothing can be taken
-// back. The operation ends as it would have, and if that is an error, FI_ECANCELED is reported in its
-// place: it is the only error that programs take for the end of what they have canceled.
+// mark_canceled: fi_cancel (fi_endpoint.3) of an operation that has begun, where nothing can be
+// taken back. The operation ends as it would have, and if that is an error, FI_ECANCELED is
+// reported in its place: it is the only error that programs take for the end of what they have
+// canceled.
 //
 // Example:
 //    struct Send {
@@ -25,7 +26,8 @@
 
 namespace weft::sdk {
 
-// Deferred work (kDeferred in the flags) has a cancel of its own. False: no operation has the context.
+// Deferred work (kDeferred in the flags) has a cancel of its own. False: no operation has the
+// context.
 template <class Op, class Flags>
 bool mark_canceled(Pool<Op> &operations, const void *context, Flags flags) {
   Op *const op = operations.find([=](const Op &one) {

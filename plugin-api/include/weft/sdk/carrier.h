@@ -43,16 +43,16 @@ typedef struct weft_carrier_ops {
   uint64_t flags;
 } weft_carrier_ops;
 
-// Marks, of which a call has at most one: the layer's application takes a message (FI_MSG, FI_TAGGED)
-// or a write (FI_RMA) for complete as soon as the operation is. If that is lost with the connection,
-// though the operation had completed, an error entry tells so, with the endpoint's context and
-// FI_SEND | FI_MSG, FI_SEND | FI_TAGGED or FI_WRITE | FI_RMA. Of a completed operation without a mark
-// nothing is told: the layer's own packets, and parts of what is not over yet.
+// Marks, of which a call has at most one: the layer's application takes a message (FI_MSG,
+// FI_TAGGED) or a write (FI_RMA) for complete as soon as the operation is. If that is lost with the
+// connection, though the operation had completed, an error entry tells so, with the endpoint's
+// context and FI_SEND | FI_MSG, FI_SEND | FI_TAGGED or FI_WRITE | FI_RMA. Of a completed operation
+// without a mark nothing is told: the layer's own packets, and parts of what is not over yet.
 #define WEFT_CARRIER_MARKS (FI_MSG | FI_TAGGED | FI_RMA)
 
-// Of an injected message (fi_sendmsg): the layer is likely to send another one to this peer before it
-// next reads a queue. The message may wait for that one, to leave with it. If the layer reads a queue
-// first, the message leaves then; if it makes no more calls, within 10 ms.
+// Of an injected message (fi_sendmsg): the layer is likely to send another one to this peer before
+// it next reads a queue. The message may wait for that one, to leave with it. If the layer reads a
+// queue first, the message leaves then; if it makes no more calls, within 10 ms.
 #define WEFT_CARRIER_LATER FI_ATOMIC
 
 // Of an operation: if it has a completion, that is the layer's, and the application wants none. So
@@ -71,25 +71,27 @@ typedef struct weft_region_ops {
   int (*confine)(struct fid_mr *mr, uint64_t group);
 } weft_region_ops;
 
-// The fi_control() command that makes a domain one that lends regions from another domain of the same
-// provider, the argument: the layer opens a domain beneath each context of a scalable endpoint, and
-// the application knows one. 0 or -FI_E...
+// The fi_control() command that makes a domain one that lends regions from another domain of the
+// same provider, the argument: the layer opens a domain beneath each context of a scalable
+// endpoint, and the application knows one. 0 or -FI_E...
 #define WEFT_JOIN_DOMAIN (-0x77656676)
 
 // The fi_control() command by which a layer says, before anybody reads there, that it reads the
 // queues and counters of a domain, or an event queue, with a lock of its own held (no argument). A
-// read that finds nothing then never leaves the processor to others: who reads the layer's own queue
-// does, without the lock. And an error entry of such a domain is written whole: below API 1.20 an
-// application's entry is shorter, a layer's is not. 0, or -FI_E..., which changes nothing for the
-// layer.
+// read that finds nothing then never leaves the processor to others: who reads the layer's own
+// queue does, without the lock. And an error entry of such a domain is written whole: below API
+// 1.20 an application's entry is shorter, a layer's is not. 0, or -FI_E..., which changes nothing
+// for the layer.
 #define WEFT_READ_BY_LAYER (-0x77656678)
 
-// The fi_control() command that tells a layer with many queues of one domain how to ask a completion
-// queue whether it has something (argument: a weft_queue). 0, or -FI_E...: only a read tells.
+// The fi_control() command that tells a layer with many queues of one domain how to ask a
+// completion queue whether it has something (argument: a weft_queue). 0, or -FI_E...: only a read
+// tells.
 #define WEFT_QUEUE (-0x77656677)
 
 typedef struct weft_queue {
-  // What has_entries takes: where others stand between, not the queue that fi_control was called with.
+  // What has_entries takes: where others stand between, not the queue that fi_control was called
+  // with.
   struct fid_cq *cq;
   // Whether fi_cq_read would find something, without the progress that it makes otherwise. 0 or 1.
   int (*has_entries)(struct fid_cq *cq);
@@ -132,8 +134,8 @@ typedef struct weft_datagram_ops {
   size_t stock_rxd_datagram;
   // At which addresses of this host datagrams come to an endpoint that is bound to all of them, as
   // fi_getname writes them. It is noted from the first call on, for some datagrams after each call.
-  // 0: one that came, each only once; -FI_EAGAIN: none since then, as yet. Null, or absent by `size`:
-  // the provider does not know.
+  // 0: one that came, each only once; -FI_EAGAIN: none since then, as yet. Null, or absent by
+  // `size`: the provider does not know.
   int (*next_arrival)(struct fid_ep *ep, void *address, size_t *length);
 } weft_datagram_ops;
 

@@ -31,9 +31,10 @@
 
 namespace weft::sdk {
 
-// Where a counter has its numbers, if not in the Cntr itself: a store that a device may change, too.
-// A Cntr with a store is one of its domain as any other: its calls come with the domain's lock held,
-// but for value() and errors(). What changes the store by itself tells the counter (Cntr::look()).
+// Where a counter has its numbers, if not in the Cntr itself: a store that a device may change,
+// too. A Cntr with a store is one of its domain as any other: its calls come with the domain's lock
+// held, but for value() and errors(). What changes the store by itself tells the counter
+// (Cntr::look()).
 class CntrStore {
  public:
   virtual ~CntrStore() = default;
@@ -41,8 +42,8 @@ class CntrStore {
   virtual uint64_t errors() = 0;  // operations
   virtual void set(uint64_t value) = 0;
   virtual void set_errors(uint64_t errors) = 0;
-  // What Cntr::add_events() and add_error() add, and fi_cntr_add and fi_cntr_adderr: nothing that the
-  // device counts meanwhile is lost.
+  // What Cntr::add_events() and add_error() add, and fi_cntr_add and fi_cntr_adderr: nothing that
+  // the device counts meanwhile is lost.
   virtual void count(uint64_t amount) = 0;
   virtual void count_errors(uint64_t amount) = 0;
   // fi_open_ops of the counter, without its lock. 0 or -FI_E...

@@ -89,7 +89,8 @@ class Connections {
 
   const size_t cm_data_size;
   Engine &engine() { return engine_; }
-  // A parameter of fi_connect, fi_accept or fi_reject. What is too long is dropped (fi_cm.3, NOTES).
+  // A parameter of fi_connect, fi_accept or fi_reject. What is too long is dropped (fi_cm.3,
+  // NOTES).
   std::string_view data(const void *param, size_t length) const {
     return {static_cast<const char *>(param), std::min(length, cm_data_size)};
   }

@@ -77,10 +77,12 @@ struct DomainContext {
   bool read_by_layer = false;      // its entries are whole, whatever the application's API version
   bool keeps_descriptors = false;  // its receivers keep those of receives (receiver.h)
   bool keeps_receives = false;     // ReceiverSink::keep() is asked for each receive
-  // What fi_cq_strerror says of a prov_errno; null, or what gives null: the operating system's text.
+  // What fi_cq_strerror says of a prov_errno; null, or what gives null: the operating system's
+  // text.
   const char *(*text_of)(int prov_errno) = nullptr;
-  // Whether a peer may come into an address vector of the domain: 0, or the -FI_E... of fi_av_insert,
-  // and the domain logs why. Null: each may whose address can be read. With the engine's lock held.
+  // Whether a peer may come into an address vector of the domain: 0, or the -FI_E... of
+  // fi_av_insert, and the domain logs why. Null: each may whose address can be read. With the
+  // engine's lock held.
   int (*check_peer)(DomainContext &domain, const Address &peer) = nullptr;
   // What counters start (deferred.h). Null: its device does.
   DeferredQueue *deferred = nullptr;
@@ -153,12 +155,12 @@ class Cq final : public Object<Cq, fid_cq> {
   Engine &engine() { return *engine_.load(std::memory_order_relaxed); }
   const DomainContext &domain() const { return domain_; }
   CqSource *source() const;
-  // The queue to push() to under the lock of `from`, the domain or a lane of it: this one, whose engine
-  // becomes that of `from`, or, where it is in use under another lock, one that feeds it. Without a
-  // lock held.
+  // The queue to push() to under the lock of `from`, the domain or a lane of it: this one, whose
+  // engine becomes that of `from`, or, where it is in use under another lock, one that feeds it.
+  // Without a lock held.
   Cq *reached_from(DomainContext &from);
-  // Whether one may push() with the lock of this engine held, or always. With that lock held it stays
-  // so.
+  // Whether one may push() with the lock of this engine held, or always. With that lock held it
+  // stays so.
   bool is_under(const Engine &engine) const {
     return device_ != nullptr || engine_.load(std::memory_order_relaxed) == &engine;
   }

@@ -17,8 +17,8 @@
 // What waits is in a list of its counter, by threshold. A change of the counter moves what is due
 // behind all that was due before, and never starts anything by itself: it comes from the midst of a
 // protocol. Then run() does, at the end of the progress, or of the fi_cntr_add; what it completes
-// makes more due, which the same run() starts. An endpoint without room for an operation (-FI_EAGAIN)
-// makes its later ones wait, and nobody else's.
+// makes more due, which the same run() starts. An endpoint without room for an operation
+// (-FI_EAGAIN) makes its later ones wait, and nobody else's.
 //
 // Deferred work reports to the completion counter that it names, and to the completion queue of its
 // endpoint where FI_COMPLETION asks for that, or with an error. An operation of a call with

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // DeferredTransfer: a request that starts later (deferred.h). It has copies of the vectors and
-// descriptors, because those of a call are the caller's again when it returns; after FI_INJECT of the
-// bytes, too.
+// descriptors, because those of a call are the caller's again when it returns; after FI_INJECT of
+// the bytes, too.
 //
 // Example:
 //    // What becomes of a call with FI_TRIGGER.

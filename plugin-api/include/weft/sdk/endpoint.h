@@ -90,8 +90,8 @@ class EndpointCore {
   uint64_t tx_flags() const { return tx_->flags; }
   uint64_t rx_flags() const { return rx_->flags; }
   bool reports(uint64_t flags) const { return tx_->reports(flags); }
-  // Whether anybody can tell when a transfer of this direction (FI_SEND or FI_WRITE) has completed that
-  // leaves no entry: a counter, or a fence.
+  // Whether anybody can tell when a transfer of this direction (FI_SEND or FI_WRITE) has completed
+  // that leaves no entry: a counter, or a fence.
   bool heeds_level(uint64_t direction) const {
     return (direction & FI_SEND ? tx_->send : tx_->write) != nullptr || (caps_ & FI_FENCE) != 0;
   }
@@ -131,8 +131,8 @@ class EndpointCore {
   Av *av() const { return av_; }
   Eq *eq() const { return eq_; }
   uint64_t number() const { return number_; }  // endpoint_number.h
-  // The context of a scalable endpoint that this one is (scalable.h); null: none. Its place among the
-  // ports, and whether nobody connects to it.
+  // The context of a scalable endpoint that this one is (scalable.h); null: none. Its place among
+  // the ports, and whether nobody connects to it.
   const Lane *lane() const { return lane_; }
   uint8_t context_place() const;
   uint8_t last_place() const;  // of the endpoint's contexts, if this is the first one; else 0
@@ -152,9 +152,9 @@ class EndpointCore {
   ~EndpointCore();  // a context is not open any more
 
   // fi_ep_bind: 0 or -FI_E... Queues, counters and shared transmit contexts that fi_enable does not
-  // need may come after it, as programs expect of stock libfabric; the former tell of what completes
-  // from then on. Address vectors may not (-FI_EOPBADSTATE). Shared receive contexts differ: the
-  // derived class binds them, and hold()s them.
+  // need may come after it, as programs expect of stock libfabric; the former tell of what
+  // completes from then on. Address vectors may not (-FI_EOPBADSTATE). Shared receive contexts
+  // differ: the derived class binds them, and hold()s them.
   int bind_object(struct fid *fid, uint64_t flags);
   // A bound object cannot be closed before release().
   void hold(std::atomic<size_t> &users) {
@@ -165,7 +165,8 @@ class EndpointCore {
   // context is bound.
   Result<void> check_bindings(bool shares) const;
   void set_enabled() { enabled_ = true; }
-  // For an endpoint whose domain has shared transmit contexts: how it counts its operations in flight.
+  // For an endpoint whose domain has shared transmit contexts: how it counts its operations in
+  // flight.
   void count_in_flight(size_t (*count)(EndpointCore &)) { count_in_flight_ = count; }
   // FI_GETOPSFLAG, FI_SETOPSFLAG and kGetEndpointNumber; -FI_ENOSYS for all other commands.
   // `tx_known`: the flags that transmits may have.

@@ -19,9 +19,10 @@
 //
 // A spinning reader of one or two descriptors needs no epoll: the engine tries them directly, since
 // the first read shows whether there is input. The epoll sets come into being with more
-// descriptors, with two whose order matters, or when a thread wants to block. Call everything here with the lock held, except
-// start_thread() and stop_thread(). An exception of a handler (no memory) leaves progress(); the
-// engine's thread drops it and tries again. Not a general event loop: no nesting, no priorities.
+// descriptors, with two whose order matters, or when a thread wants to block. Call everything here
+// with the lock held, except start_thread() and stop_thread(). An exception of a handler (no
+// memory) leaves progress(); the engine's thread drops it and tries again. Not a general event
+// loop: no nesting, no priorities.
 #ifndef WEFT_SDK_ENGINE_H
 #define WEFT_SDK_ENGINE_H
 
@@ -60,9 +61,9 @@ class Handler {
   // as they come. A handler that wants nothing (0) is not called. The engine also calls without
   // knowing that the descriptor is ready (direct polling), so reads and writes must not block.
   //
-  // Handlers that want EPOLLET are served in the order in which their bytes came, as far as the kernel
-  // tells: what reached a peer first takes effect first, although it came by another connection. Such
-  // a handler is told of new bytes once. It reads all, or calls rearm().
+  // Handlers that want EPOLLET are served in the order in which their bytes came, as far as the
+  // kernel tells: what reached a peer first takes effect first, although it came by another
+  // connection. Such a handler is told of new bytes once. It reads all, or calls rearm().
   virtual void on_event(uint32_t events) = 0;
   // Staged output should go out now (mark_dirty).
   virtual void on_flush() {}
@@ -147,10 +148,11 @@ class Engine {
     dirty_.push_back(&handler);
     if (threaded_ && &handler != turn_) kick();
   }
-  // on_flush comes with the next progress(), not in the rest of this one; or from a thread, if there is
-  // none for kDelayNs, and within twice that time; or as the process exits. Until then the handler may
-  // have more to send, which leaves with it. From the first such call on the lock is needed. False:
-  // nobody is sure to call progress() soon, or there is no thread, so it should flush now.
+  // on_flush comes with the next progress(), not in the rest of this one; or from a thread, if
+  // there is none for kDelayNs, and within twice that time; or as the process exits. Until then the
+  // handler may have more to send, which leaves with it. From the first such call on the lock is
+  // needed. False: nobody is sure to call progress() soon, or there is no thread, so it should
+  // flush now.
   bool flush_later(Handler &handler);
   static constexpr uint64_t kDelayNs = 5'000'000;
   void set_deadline(Handler &handler, uint64_t at_ns);  // 0: none
@@ -169,8 +171,8 @@ class Engine {
 
   // Counts progress: two calls with the same result have no progress in between.
   uint64_t rounds() const { return rounds_; }
-  // Counts the calls of progress() alone: an application that has sent since the last one has done so
-  // before it read a queue again.
+  // Counts the calls of progress() alone: an application that has sent since the last one has done
+  // so before it read a queue again.
   uint64_t passes() const { return passes_; }
   // No thread ever blocked here, and the engine has none of its own: all readers spin, so output
   // may wait for the next progress().
@@ -186,11 +188,12 @@ class Engine {
   // Before anything is posted: output may wait until progress first comes late.
   void expect_progress() { patience_ = Patience(true); }
 
-  // A thread that reads a queue or a counter and has found nothing `reads` times in a row leaves the
-  // processor to others: a peer may need it to send what the thread waits for. Where nobody wants
-  // it that costs little; where peers share it, it happens sooner (turn.h). The default is some 50 us;
-  // a unit whose reads take longer or less time has another (yield_after_param()). 0: never; so it is
-  // for a domain beneath a layer, whose lock is held meanwhile (WEFT_READ_BY_LAYER).
+  // A thread that reads a queue or a counter and has found nothing `reads` times in a row leaves
+  // the processor to others: a peer may need it to send what the thread waits for. Where nobody
+  // wants it that costs little; where peers share it, it happens sooner (turn.h). The default is
+  // some 50 us; a unit whose reads take longer or less time has another (yield_after_param()). 0:
+  // never; so it is for a domain beneath a layer, whose lock is held meanwhile
+  // (WEFT_READ_BY_LAYER).
   static constexpr unsigned kReadsOfATurn = 128;
   void yield_after(unsigned reads) { turn_of_readers_.set(reads); }
   unsigned yields_after() const { return turn_of_readers_.most(); }
@@ -227,8 +230,9 @@ class Engine {
   void stop_thread();
   bool threaded() const { return threaded_; }
 
-  // In a child after fork(): closes its copies of the descriptors of its parent's engine, and of those
-  // handlers that are registered. The kernel's sets are the parent's, too, and stay as they are.
+  // In a child after fork(): closes its copies of the descriptors of its parent's engine, and of
+  // those handlers that are registered. The kernel's sets are the parent's, too, and stay as they
+  // are.
   void close_copies();
 
  private:

@@ -74,7 +74,8 @@ class Eq final : public Object<Eq, fid_eq> {
 
   // Called with the fi_info of a connection request that is dropped unread.
   void (*drop_request)(fi_info *info, const weft_instance *owner) = nullptr;
-  // What fi_eq_strerror says of a prov_errno; null, or what gives null: the operating system's text.
+  // What fi_eq_strerror says of a prov_errno; null, or what gives null: the operating system's
+  // text.
   const char *(*text_of)(int prov_errno) = nullptr;
 
   // fi_ops_eq

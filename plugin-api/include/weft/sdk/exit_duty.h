@@ -15,9 +15,10 @@
 //      bool waiting_ = false;
 //    };
 //
-// exit() makes progress until nobody owes anything, and waits for each no longer than fi_close would;
-// where nothing is owed it does nothing. It runs no code of an object of a parent in a child after
-// fork(). Not for a message whose completion the application wants: that tells it how long to wait.
+// exit() makes progress until nobody owes anything, and waits for each no longer than fi_close
+// would; where nothing is owed it does nothing. It runs no code of an object of a parent in a child
+// after fork(). Not for a message whose completion the application wants: that tells it how long to
+// wait.
 #ifndef WEFT_SDK_EXIT_DUTY_H
 #define WEFT_SDK_EXIT_DUTY_H
 
@@ -39,7 +40,8 @@ class ExitDuty {
   ExitDuty(Engine &engine, uint64_t most_ns) : owner_(engine), most_ns_(most_ns) {}
   ~ExitDuty() { settle(); }
 
-  // Something waits that exit() must see to. With the engine's lock held; as often as there is such.
+  // Something waits that exit() must see to. With the engine's lock held; as often as there is
+  // such.
   void owe() {
     if (!is_listed_) [[unlikely]]
       enlist();
@@ -52,8 +54,8 @@ class ExitDuty {
  private:
   friend class Engine;
   friend class Exit;
-  // Whether something of that kind still waits. With the engine's lock held, after progress; from time
-  // to time before exit(), too, so that who owes nothing is forgotten.
+  // Whether something of that kind still waits. With the engine's lock held, after progress; from
+  // time to time before exit(), too, so that who owes nothing is forgotten.
   virtual bool owes(bool exits) = 0;
   void enlist();
   void leave();

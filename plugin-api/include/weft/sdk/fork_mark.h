@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// ForkMark: tells a child after fork() that an object is its parent's, whose sockets, files and devices
-// it shares. What the child did to them would be the parent's doing, so it leaves them alone.
+// ForkMark: tells a child after fork() that an object is its parent's, whose sockets, files and
+// devices it shares. What the child did to them would be the parent's doing, so it leaves them
+// alone.
 //
 // Example:
 //    inline bool may_write(const ForkMark &mark) { return !mark.is_child(); }
 //
 // The kernel clears one page of the process in a child, so a look costs no system call (getpid() is
-// one). Every Object (fid.h) has a mark: its fi_close does nothing in a child but to close what is the
-// child's own, the descriptors. Not for locks that a thread of the parent held at the fork.
+// one). Every Object (fid.h) has a mark: its fi_close does nothing in a child but to close what is
+// the child's own, the descriptors. Not for locks that a thread of the parent held at the fork.
 #ifndef WEFT_SDK_FORK_MARK_H
 #define WEFT_SDK_FORK_MARK_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Hmem: memory of devices (FI_HMEM), which the processor may not touch: whose an address is, and how
-// bytes get there and back.
+// Hmem: memory of devices (FI_HMEM), which the processor may not touch: whose an address is, and
+// how bytes get there and back.
 //
 // Example:
 //    // The bytes of a message, from wherever the application has them.
@@ -15,9 +15,9 @@
 // for nothing. In a domain with it, an address is looked up once for an operation, or a region has
 // its place.
 //
-// Copies are synchronous: the bytes are there when the call returns. Large ones of a stream of bytes
-// can be under way while others are sent: hmem_pipe.h. All calls are thread-safe. Not for the host's
-// memory that a device has allocated: that is memory like any other.
+// Copies are synchronous: the bytes are there when the call returns. Large ones of a stream of
+// bytes can be under way while others are sent: hmem_pipe.h. All calls are thread-safe. Not for the
+// host's memory that a device has allocated: that is memory like any other.
 #ifndef WEFT_SDK_HMEM_H
 #define WEFT_SDK_HMEM_H
 
@@ -83,8 +83,8 @@ class HmemIface {
   virtual bool finish(const HmemPlace &) { return true; }
   // FI_EOPNOTSUPP: the device has none.
   virtual Result<HmemDmabuf> dmabuf(const HmemPlace &place, const void *address, size_t length);
-  // Host memory to which this interface will copy often, from where the thread's context is, or from
-  // the place's; and the opposite. They may do nothing.
+  // Host memory to which this interface will copy often, from where the thread's context is, or
+  // from the place's; and the opposite. They may do nothing.
   virtual void register_host(void *, size_t) {}
   virtual void register_host_for(const HmemPlace &, void *, size_t) {}
   virtual void unregister_host(void *) {}

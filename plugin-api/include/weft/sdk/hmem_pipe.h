@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// HmemOutput and HmemInput: bytes of devices on their way into a stream of bytes, and out of one. The
-// device copies the next part while the stream takes or brings this one.
+// HmemOutput and HmemInput: bytes of devices on their way into a stream of bytes, and out of one.
+// The device copies the next part while the stream takes or brings this one.
 //
 // Example:
 //    #include <sys/socket.h>
@@ -132,8 +132,8 @@ class HmemInput {
   // Where the next kPart bytes may be read to.
   uint8_t *bytes() const { return staging_.bytes() + (is_second_ ? kPart : 0); }
   bool has(const void *at) const { return staging_.has(at); }
-  // Starts to copy bytes from bytes() into a device; both must stay until finish(). What was started
-  // before is finished. False: a device has failed, and nothing is under way.
+  // Starts to copy bytes from bytes() into a device; both must stay until finish(). What was
+  // started before is finished. False: a device has failed, and nothing is under way.
   bool start(void *to, const HmemPlace &place, const void *from, size_t length);
   // What was started is where it belongs. False: a device has failed.
   bool finish();

@@ -8,8 +8,9 @@
 //      return peers.at(index);
 //    }
 //
-// An index costs nothing until its chunk of 256 has a pointer; then the chunk stays. Indices with the
-// bit kFar, such as those of contexts (Av::kContext), have chunks of their own. It owns no object. Not for keys that a peer chooses: a large index makes a large table.
+// An index costs nothing until its chunk of 256 has a pointer; then the chunk stays. Indices with
+// the bit kFar, such as those of contexts (Av::kContext), have chunks of their own. It owns no
+// object. Not for keys that a peer chooses: a large index makes a large table.
 #ifndef WEFT_SDK_INDEX_TABLE_H
 #define WEFT_SDK_INDEX_TABLE_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// InnerProgress: many completion queues of one domain of the provider beneath, which a layer's domain
-// reads in each progress. A read of an empty queue moves on all of the domain beneath. So one such
-// read is enough: in the same progress, no other queue is read that has nothing.
+// InnerProgress: many completion queues of one domain of the provider beneath, which a layer's
+// domain reads in each progress. A read of an empty queue moves on all of the domain beneath. So
+// one such read is enough: in the same progress, no other queue is read that has nothing.
 //
 // Example:
 //    void read_all(InnerProgress &progress, const Engine &engine, const InnerQueue &queue) {
@@ -13,8 +13,8 @@
 //      }
 //    }
 //
-// A provider that cannot say whether a queue has something is read each time. Not for counters, whose
-// value is read anyway.
+// A provider that cannot say whether a queue has something is read each time. Not for counters,
+// whose value is read anyway.
 #ifndef WEFT_SDK_INNER_PROGRESS_H
 #define WEFT_SDK_INNER_PROGRESS_H
 

@@ -39,11 +39,11 @@
 // application) and Message (an Unexpected).
 //
 // A protocol in which peers say that they are contexts of scalable endpoints (scalable.h) has more:
-// Core::has_contexts(), whether one did, Core::introduce_context(), as introduce() for a stranger that
-// did, Core::only_tell(), for a first context that is not open yet, and
+// Core::has_contexts(), whether one did, Core::introduce_context(), as introduce() for a stranger
+// that did, Core::only_tell(), for a first context that is not open yet, and
 // Core::Upper::index_of_context(), the index of such a peer. An endpoint whose counters of remote
-// accesses are given to begin() has count_remote_later(), for those that were bound after begin(): an
-// endpoint begins when its address is given, or asked for, before fi_enable.
+// accesses are given to begin() has count_remote_later(), for those that were bound after begin():
+// an endpoint begins when its address is given, or asked for, before fi_enable.
 //
 // Everything is called with the engine's lock held, except open() and the applications' calls. It
 // has no packet, no peer and no timer. Not for providers: an endpoint with sockets of its own is an
@@ -89,8 +89,8 @@ concept LayerParts =
   // nothing then, and returns -FI_EINVAL.
   { core.take() } -> std::same_as<typename P::Operation *>;
   core.give(op);
-  // One that has begun, and is not deferred (kDeferred), has `is_canceled` from then on; false: there
-  // is none.
+  // One that has begun, and is not deferred (kDeferred), has `is_canceled` from then on; false:
+  // there is none.
   { core.cancel(text) } -> std::same_as<bool>;
   { core.start(op, index, &address) } -> std::same_as<int>;
   { settled.knows(index) } -> std::same_as<bool>;
@@ -284,8 +284,8 @@ class LayerEndpoint : public Object<E, fid_ep>,
   }
 
   // Starts an operation toward the peer of the request: fill(op) adds the protocol's members to
-  // those that every operation has, and says 0, -FI_E..., or 1: it has reported the operation, which
-  // has failed. 0, or -FI_E...: nothing happened.
+  // those that every operation has, and says 0, -FI_E..., or 1: it has reported the operation,
+  // which has failed. 0, or -FI_E...: nothing happened.
   template <class Request, class Fill>
   ssize_t launch(const Request &request, Fill fill) {
     if (tx().has_no_place(domain().engine(), request.flags)) return -FI_EAGAIN;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// LingerBudget: how long fi_close of endpoints may wait for peers that do not answer: close_linger_ms
-// of the provider or layer, for all endpoints of a domain together. A tenth of the time that passes is
-// given back. Waiting for peers that answer costs nothing.
+// LingerBudget: how long fi_close of endpoints may wait for peers that do not answer:
+// close_linger_ms of the provider or layer, for all endpoints of a domain together. A tenth of the
+// time that passes is given back. Waiting for peers that answer costs nothing.
 //
 // Example:
 //    #include <weft/sdk/engine.h>

@@ -79,8 +79,8 @@ class Lock {
     mutex_.lock();  // the caller is about to unlock it
     set_needed(true);
   }
-  // The opposite: no other thread comes any more, except by try_lock_if_needed(). The caller holds the
-  // lock.
+  // The opposite: no other thread comes any more, except by try_lock_if_needed(). The caller holds
+  // the lock.
   void spare() {
     if (!needed()) return;
     set_needed(false);

@@ -16,11 +16,10 @@
 // resolve() is the only way to an application's memory that a peer can name. A region stays
 // registered while an operation pins it: fi_close of a pinned region first calls on_close, and the
 // provider must stop using the memory. The table of a lane (scalable.h) borrows the regions of its
-// origin: what a peer names, and is there, gets a copy here, until the region closes. resolve(), pins
-// and size() are for the provider, with the
-// engine's lock held; applications call the rest. Not for device memory: without FI_HMEM the
-// interface in fi_mr_attr is ignored (fi_mr.3), as it must be for callers whose struct ends before
-// it.
+// origin: what a peer names, and is there, gets a copy here, until the region closes. resolve(),
+// pins and size() are for the provider, with the engine's lock held; applications call the rest.
+// Not for device memory: without FI_HMEM the interface in fi_mr_attr is ignored (fi_mr.3), as it
+// must be for callers whose struct ends before it.
 #ifndef WEFT_SDK_MR_H
 #define WEFT_SDK_MR_H
 
@@ -174,8 +173,8 @@ class MrTable final : public Memory {
   size_t random_left_ = 0;
   std::unordered_map<uint64_t, Mr *> regions_;
   size_t persistent_ = 0;  // of these regions
-  // Locks: the origin's engine, then that of a lane, then lending_. What a lane reads changes with the
-  // first and the last of them held.
+  // Locks: the origin's engine, then that of a lane, then lending_. What a lane reads changes with
+  // the first and the last of them held.
   MrTable *origin_ = nullptr;
   class FarCounts;
   std::unique_ptr<FarCounts> far_;  // while there are borrowers

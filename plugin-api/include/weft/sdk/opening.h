@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // check_opening: whether an object may be opened with what an application passes, which may have
-// changed an fi_info since fi_getinfo gave it. The core decides, by the function that fi_getinfo uses
-// (weft_core_services.check_info).
+// changed an fi_info since fi_getinfo gave it. The core decides, by the function that fi_getinfo
+// uses (weft_core_services.check_info).
 //
 // Example:
 //    int open(const weft_instance *instance, uint32_t api_version, const fi_info &info) {
@@ -9,8 +9,8 @@
 //      return 0;  // whatever the info says, the provider offers it
 //    }
 //
-// The op tables call it before each opening call of a class (ops.h), so no class needs it. The class
-// says what it knows:
+// The op tables call it before each opening call of a class (ops.h), so no class needs it. The
+// class says what it knows:
 // - the version of the API: `shared()` of a domain, or the fid of a fabric;
 // - `opened_with()`: the info of a domain or of a scalable endpoint, of which contexts change one
 //   part. Null: contexts are not checked.

@@ -19,9 +19,9 @@
 // table per class and kind, constant and complete, so no caller checks for null pointers.
 //
 // What an application passes to a call that opens something is checked before the member gets it
-// (opening.h). In a child after fork() close() and shutdown() of its parent's objects are not called:
-// fi_close only calls `void close_copies()`, if the class has it, which closes descriptors and does
-// nothing else.
+// (opening.h). In a child after fork() close() and shutdown() of its parent's objects are not
+// called: fi_close only calls `void close_copies()`, if the class has it, which closes descriptors
+// and does nothing else.
 //
 // Names of members are OFI's. Where several tables of one object have an op of the same name, the
 // member has the name of the function that applications call: tsend, inject_write, fetch_atomic

@@ -17,11 +17,11 @@
 //      size_t eager_size;
 //    };
 //
-// The core has merged site, user and environment, parsed the value and checked its limits. What only
-// the unit knows to be wrong it returns from create() as FI_EINVAL: then the core tells which
+// The core has merged site, user and environment, parsed the value and checked its limits. What
+// only the unit knows to be wrong it returns from create() as FI_EINVAL: then the core tells which
 // variable of the environment it was, and creates the unit without that. A setting that it must not
-// go without (a key) it refuses with another error. Not for
-// values that change: a unit reads its parameters when it is created.
+// go without (a key) it refuses with another error. Not for values that change: a unit reads its
+// parameters when it is created.
 #ifndef WEFT_SDK_PARAMS_H
 #define WEFT_SDK_PARAMS_H
 

@@ -14,13 +14,13 @@
 //
 // It begins without patience, if it is not told otherwise. A few bursts in a row that progress
 // followed within microseconds make it patient. A burst that progress did not follow ends that, and
-// each time it then needs more bursts. One miss after hundreds of good bursts counts for nothing: the
-// host of a virtual machine may take the CPU for a moment, and nothing says so. (Without this, the
-// rate of small messages falls to a tenth there.) Where the scheduler says that it took the CPU
+// each time it then needs more bursts. One miss after hundreds of good bursts counts for nothing:
+// the host of a virtual machine may take the CPU for a moment, and nothing says so. (Without this,
+// the rate of small messages falls to a tenth there.) Where the scheduler says that it took the CPU
 // (interruptions.h), half as many good bursts are enough, and the next proof is no longer than the
 // last. It has no clock. Progress without a burst costs nothing. One serves all objects that share
-// the progress. Output that no caller waits for may wait only where somebody else sends it in the end
-// (Engine::flush_later).
+// the progress. Output that no caller waits for may wait only where somebody else sends it in the
+// end (Engine::flush_later).
 #ifndef WEFT_SDK_PATIENCE_H
 #define WEFT_SDK_PATIENCE_H
 
@@ -37,7 +37,8 @@ class Patience {
   static constexpr uint64_t kSoonNs = 50'000;  // how late progress may come
   static constexpr uint32_t kForgive = 256;    // good bursts before a miss that counts for nothing
   static constexpr uint32_t kExcuse = 128;     // the same for one with an interruption
-  // Bursts. A program that computes after fewer than kForgive of them never gives the longest proof.
+  // Bursts. A program that computes after fewer than kForgive of them never gives the longest
+  // proof.
   static constexpr uint32_t kFirstProof = 8, kMostProof = kForgive + 32;
 
   bool may_wait() const { return patient_; }

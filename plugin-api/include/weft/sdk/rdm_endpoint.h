@@ -28,8 +28,8 @@
 //      void discard(Unexpected &message) override;
 //    };
 //
-// Under FI_BUFFERED_RECV or FI_VARIABLE_MSG (buffered.h) its receives are in memory of the receiver's;
-// the derived class says its fid (name_endpoint), and cannot share receives.
+// Under FI_BUFFERED_RECV or FI_VARIABLE_MSG (buffered.h) its receives are in memory of the
+// receiver's; the derived class says its fid (name_endpoint), and cannot share receives.
 //
 // It knows no peer and no protocol. shared_receive.h has the context that may replace its own
 // receives. Not for endpoints whose device matches or queues receives: endpoint.h.

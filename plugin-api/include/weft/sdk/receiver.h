@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Receiver: a receive context (contexts.h) that matches messages in software: posted receives (fi_recv and
-// fi_trecv in every form, FI_MULTI_RECV, FI_PEEK, FI_CLAIM, FI_DISCARD, directed receives),
-// unexpected messages, and the completions. The protocol around it moves the bytes.
+// Receiver: a receive context (contexts.h) that matches messages in software: posted receives
+// (fi_recv and fi_trecv in every form, FI_MULTI_RECV, FI_PEEK, FI_CLAIM, FI_DISCARD, directed
+// receives), unexpected messages, and the completions. The protocol around it moves the bytes.
 //
 // Example:
 //    struct Saved : Unexpected {
@@ -36,10 +36,11 @@
 // larger than what an endpoint saves waits until there is room, even if a receive for it was posted
 // meanwhile.
 //
-// With ReceiverSettings::buffered the memory of messages is the receiver's (FI_BUFFERED_RECV, "Buffered Receives" of
-// fi_msg.3): a message up to FI_OPT_BUFFERED_LIMIT finds a receive like any other, in that memory. A longer one finds
-// none and is saved; the application is told of it and of its first FI_OPT_BUFFERED_MIN bytes
-// (ReceiverSink::read_first), and claims or discards it. The calls of the protocol are the same.
+// With ReceiverSettings::buffered the memory of messages is the receiver's (FI_BUFFERED_RECV,
+// "Buffered Receives" of fi_msg.3): a message up to FI_OPT_BUFFERED_LIMIT finds a receive like any
+// other, in that memory. A longer one finds none and is saved; the application is told of it and of
+// its first FI_OPT_BUFFERED_MIN bytes (ReceiverSink::read_first), and claims or discards it. The
+// calls of the protocol are the same.
 #ifndef WEFT_SDK_RECEIVER_H
 #define WEFT_SDK_RECEIVER_H
 

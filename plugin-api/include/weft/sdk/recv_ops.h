@@ -13,8 +13,8 @@
 //      ssize_t start(const RecvRequest &request);             // with the lock held
 //    };
 //
-// start() checks the vectors (Receiver::post). A call with FI_TRIGGER becomes start_triggered(), where
-// the class has that. Not for endpoints that also send: transfer.h.
+// start() checks the vectors (Receiver::post). A call with FI_TRIGGER becomes start_triggered(),
+// where the class has that. Not for endpoints that also send: transfer.h.
 #ifndef WEFT_SDK_RECV_OPS_H
 #define WEFT_SDK_RECV_OPS_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Replies: whether an application replies at once to a peer's messages, so that what the peer is to be
-// told of them (an acknowledgement) may wait and leave with the reply.
+// Replies: whether an application replies at once to a peer's messages, so that what the peer is to
+// be told of them (an acknowledgement) may wait and leave with the reply.
 //
 // Example:
 //    void acknowledge(Replies &replies, uint64_t pass, void (*stage)(), void (*send)()) {
@@ -12,10 +12,11 @@
 //      flush();  // with what was staged
 //    }
 //
-// A pass is one progress of the engine (Engine::passes). A message to the peer in the pass that has told
-// it something, which is before the application reads a queue again, is a reply. After two in a row
-// another one is expected, until a pass ends without. One for each peer. It does not send what waits in
-// vain: see Engine::flush_later. Not for output of the application itself: patience.h.
+// A pass is one progress of the engine (Engine::passes). A message to the peer in the pass that has
+// told it something, which is before the application reads a queue again, is a reply. After two in
+// a row another one is expected, until a pass ends without. One for each peer. It does not send
+// what waits in vain: see Engine::flush_later. Not for output of the application itself:
+// patience.h.
 #ifndef WEFT_SDK_REPLIES_H
 #define WEFT_SDK_REPLIES_H
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // ScalableEndpoint: fi_scalable_ep (fi_endpoint.3) for every provider and layer with unconnected
-// endpoints. Each transmit and each receive context is a plain endpoint of the provider, which sends
-// only or receives only, in a lane: a domain behind the application's, with an engine, and so a lock
-// and memory, of its own. Transmit context i and receive context i are in lane i: mostly one thread
-// uses both, and one queue for both.
+// endpoints. Each transmit and each receive context is a plain endpoint of the provider, which
+// sends only or receives only, in a lane: a domain behind the application's, with an engine, and so
+// a lock and memory, of its own. Transmit context i and receive context i are in lane i: mostly one
+// thread uses both, and one queue for both.
 //
 // Example:
 //    #include <weft/sdk/ops.h>
@@ -28,14 +28,14 @@
 //   (Cq::come_to), so that its readers take the lane's lock alone.
 // - A lane has a view of the address vector (Av::open_view) and borrows regions (mr.h).
 //
-// Addresses: receive context i of an endpoint with the port p has the port p + i, transmit context j
-// the port p + (number of receive contexts) + j. So the one address that is in a peer's address
+// Addresses: receive context i of an endpoint with the port p has the port p + i, transmit context
+// j the port p + (number of receive contexts) + j. So the one address that is in a peer's address
 // vector leads to all contexts, for peers that know nothing of contexts to the first one, and a
-// provider needs no place in its protocol to name the context that it asks for. Only the sender of a
-// message says which context it is (Lane::place), so that its source is the endpoint; its peer asks the
-// first context whether there is such a one (peer/place.h). All ports are taken together, when the
-// first context is opened or the name is asked for. The first one is taken again when the application
-// closes its context, as peers go on asking there.
+// provider needs no place in its protocol to name the context that it asks for. Only the sender of
+// a message says which context it is (Lane::place), so that its source is the endpoint; its peer
+// asks the first context whether there is such a one (peer/place.h). All ports are taken together,
+// when the first context is opened or the name is asked for. The first one is taken again when the
+// application closes its context, as peers go on asking there.
 //
 // Not for connected endpoints, nor for devices that have contexts by themselves.
 #ifndef WEFT_SDK_SCALABLE_H

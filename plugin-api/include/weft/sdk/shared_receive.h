@@ -18,8 +18,8 @@
 // progress. It closes the context when it calls nothing of it any more.
 //
 // fi_export_fid lends the context to another provider, whose messages the receives then take, too.
-// A multi-receive buffer of a lent context needs an endpoint here with a queue, which tells where it
-// ends; so does a directed receive, for the address vector.
+// A multi-receive buffer of a lent context needs an endpoint here with a queue, which tells where
+// it ends; so does a directed receive, for the address vector.
 //
 // Not for connected endpoints: recv_queue.h.
 #ifndef WEFT_SDK_SHARED_RECEIVE_H

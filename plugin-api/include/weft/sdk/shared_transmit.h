@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // SharedTransmit: a transmit context that endpoints of a domain share (fi_stx_context,
-// fi_endpoint.3, SHARED CONTEXTS). Operations are posted to the endpoints, and report to their queues
-// and counters. What they share are the attributes: together they have as many operations in flight
-// as the context has places.
+// fi_endpoint.3, SHARED CONTEXTS). Operations are posted to the endpoints, and report to their
+// queues and counters. What they share are the attributes: together they have as many operations in
+// flight as the context has places.
 //
 // Example:
 //    #include <weft/sdk/ops.h>
@@ -15,8 +15,8 @@
 //    };
 //
 // Endpoints take it by EndpointCore::bind_object(). An endpoint that was bound to one counts its
-// operations in flight when it is asked (EndpointCore::count_in_flight). One that was not opened for
-// it (FI_SHARED_CONTEXT) may take it after fi_enable, and may outlive it. Not for contexts of
+// operations in flight when it is asked (EndpointCore::count_in_flight). One that was not opened
+// for it (FI_SHARED_CONTEXT) may take it after fi_enable, and may outlive it. Not for contexts of
 // scalable endpoints: scalable.h.
 #ifndef WEFT_SDK_SHARED_TRANSMIT_H
 #define WEFT_SDK_SHARED_TRANSMIT_H

@@ -43,8 +43,8 @@ inline ssize_t socket_error(int error) {
   return error == EPIPE ? -FI_ESHUTDOWN : -error;
 }
 
-// The calls of fi_msg.3 that socket endpoints have, as two: E::transmit(iov, count, dest, flags) and
-// E::receive(iov, count, flags). They return bytes, or -FI_E....
+// The calls of fi_msg.3 that socket endpoints have, as two: E::transmit(iov, count, dest, flags)
+// and E::receive(iov, count, flags). They return bytes, or -FI_E....
 template <class E>
 class SocketOps {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Traffic classes (fi_endpoint.3, Traffic Class): what an application asks for in tx_attr.tclass and
-// domain_attr.tclass, and the DSCP that packets of IP have for it.
+// Traffic classes (fi_endpoint.3, Traffic Class): what an application asks for in tx_attr.tclass
+// and domain_attr.tclass, and the DSCP that packets of IP have for it.
 //
 // Example:
 //    weft::Result<int> open_socket(const fi_info &info, uint32_t api_version, uint8_t of_domain) {

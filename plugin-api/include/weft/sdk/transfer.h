@@ -15,14 +15,15 @@
 // It checks pointers, counts, flags, that lengths add up and agree, and the endpoint's state and
 // limits (EndpointCore has the answers: lock, enabled, offers, tx_flags, rx_flags, reports,
 // heeds_level, check_length, check_atomic, kSendFlags). The endpoint checks everything about the
-// peer. It keeps nothing and allocates nothing: pointers of a request are valid during start() only.
+// peer. It keeps nothing and allocates nothing: pointers of a request are valid during start()
+// only.
 //
 // `desc` is what the application passed: a descriptor (fi_mr_desc) for each vector, or null for
 // none. TransferOps does not look at them. A call with one buffer has one, which may be null.
 //
-// A call with FI_TRIGGER starts later, by the domain's DeferredQueue (deferred.h). An endpoint whose
-// device does that has start_later(request, trigger) in place of the one here. An endpoint that takes
-// deferred work passes kQueueDeferred of its control() to queue_deferred().
+// A call with FI_TRIGGER starts later, by the domain's DeferredQueue (deferred.h). An endpoint
+// whose device does that has start_later(request, trigger) in place of the one here. An endpoint
+// that takes deferred work passes kQueueDeferred of its control() to queue_deferred().
 #ifndef WEFT_SDK_TRANSFER_H
 #define WEFT_SDK_TRANSFER_H
 
@@ -278,8 +279,8 @@ class TransferOps : public ReceiveOps<E> {
 
   E &self() { return static_cast<E &>(*this); }
 
-  // The flags of fi_inject and its like. It changes who owns the buffer, and there is no entry, but a
-  // counter waits for the endpoint's level (fi_msg.3, fi_cntr.3).
+  // The flags of fi_inject and its like. It changes who owns the buffer, and there is no entry, but
+  // a counter waits for the endpoint's level (fi_msg.3, fi_cntr.3).
   uint64_t inject_flags(uint64_t direction) {
     const uint64_t level = self().tx_flags() & kLevelFlags;
     return kInjectCall | (level != 0 && self().heeds_level(direction) ? level : 0);

@@ -6,12 +6,13 @@
 //    const bool found = false;  // a read has found something
 //    if (turn.is_over(found)) turn.gave_way(1'500);  // after sched_yield(), which took as many ns
 //
-// It begins with turns of the most reads. Where others want the processor and soon give it back, they
-// wait, too: one of them may be the peer that has to answer, and what this thread reads meanwhile is in
-// vain. So turns become shorter. A thread that is alone gets longer ones, because each yield costs
-// something. Turns are the longest at once where a yield is no help: what the thread waits for came
-// while it had the processor, so the peer has another one; the thread does not wait, because it starts
-// transfers between reads; or somebody kept the processor for a time slice, so it computes.
+// It begins with turns of the most reads. Where others want the processor and soon give it back,
+// they wait, too: one of them may be the peer that has to answer, and what this thread reads
+// meanwhile is in vain. So turns become shorter. A thread that is alone gets longer ones, because
+// each yield costs something. Turns are the longest at once where a yield is no help: what the
+// thread waits for came while it had the processor, so the peer has another one; the thread does
+// not wait, because it starts transfers between reads; or somebody kept the processor for a time
+// slice, so it computes.
 //
 // It has no clock. By any thread, without a lock: where several read at once, a turn may have a few
 // reads more or less.

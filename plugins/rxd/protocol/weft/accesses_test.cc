@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Accesses that are refused, at an endpoint that has no memory for its peers. Those that are executed
-// are in network_test.cc and dialects_test.cc.
+// Accesses that are refused, at an endpoint that has no memory for its peers. Those that are
+// executed are in network_test.cc and dialects_test.cc.
 #include "plugins/rxd/protocol/weft/accesses.h"
 
 #include <gtest/gtest.h>

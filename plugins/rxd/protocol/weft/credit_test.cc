@@ -120,8 +120,8 @@ TEST(Grants, BoundWhatAPeerMaySend) {
 }
 
 // Both sides of a connection count the same, in any order of arrivals, receives and
-// acknowledgements: a peer that keeps to its credit is never refused, and goes on while its messages
-// are consumed.
+// acknowledgements: a peer that keeps to its credit is never refused, and goes on while its
+// messages are consumed.
 TEST(Grants, APeerThatKeepsToItsCreditIsNeverRefused) {
   constexpr uint64_t kLimit = 200'000;
   for (uint32_t seed = 1; seed <= 300; ++seed) {

@@ -87,8 +87,8 @@ class Operations {
 
  private:
   // Limit of our remote accesses that the peer has not answered. It is below what the peer owes at
-  // most (Answers), so that two sides that access each other's memory cannot wait for each other for
-  // ever.
+  // most (Answers), so that two sides that access each other's memory cannot wait for each other
+  // for ever.
   static constexpr uint32_t kMaxUnanswered = 256;
 
   TxOp *find(uint32_t id) const {

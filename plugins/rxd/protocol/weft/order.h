@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Order: when packets of a weft peer are processed. It knows which operations of the peer have begun
-// here, and keeps the packets that must wait: because packets before them are missing, or because
-// the application does not read its completions (docs/rxd-protocol.md, section 5).
+// Order: when packets of a weft peer are processed. It knows which operations of the peer have
+// begun here, and keeps the packets that must wait: because packets before them are missing, or
+// because the application does not read its completions (docs/rxd-protocol.md, section 5).
 //
 // Example:
 //    // A packet that is the next one, or not. False: it counts as lost.

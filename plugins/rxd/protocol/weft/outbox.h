@@ -11,8 +11,8 @@
 //      return outbox.pending();
 //    }
 //
-// It owns the packet that waits to be sent; Channel keeps those that were sent. Not for when one may
-// leave, nor for headers (sender.h).
+// It owns the packet that waits to be sent; Channel keeps those that were sent. Not for when one
+// may leave, nor for headers (sender.h).
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_WEFT_OUTBOX_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_WEFT_OUTBOX_H
 

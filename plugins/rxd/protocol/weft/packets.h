@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the parts of a conversation between weft peers keep: packets that were sent, answers that are
-// owed, writes of which more will come, packets that came too early; and the pools of all that.
+// What the parts of a conversation between weft peers keep: packets that were sent, answers that
+// are owed, writes of which more will come, packets that came too early; and the pools of all that.
 //
 // Example:
 //    // A packet that carries nothing yet. Null: there is no memory.

@@ -51,7 +51,8 @@ class PullWindow {
   void arrived(uint64_t n) { came_ += n; }  // bytes of a message that has a receive
 
   // The limit for a message of which `asked` bytes were asked for, `arrived` have come, and
-  // `target` are wanted, while so many messages arrive. `asked` again: a new one is not worth while.
+  // `target` are wanted, while so many messages arrive. `asked` again: a new one is not worth
+  // while.
   uint64_t limit(uint64_t asked, uint64_t arrived, uint64_t target, uint32_t messages) const {
     const uint64_t ahead = std::max<uint64_t>(window_ / std::max(messages, 1U), kPrefix);
     const uint64_t limit = std::min(target, arrived + ahead);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Seal: the header of this connection's packets, and what makes sure that they are of this
-// connection and were not changed: the cookie, the checksum, the MAC (docs/rxd-protocol.md, sections
-// 2, 3 and 10).
+// connection and were not changed: the cookie, the checksum, the MAC (docs/rxd-protocol.md,
+// sections 2, 3 and 10).
 //
 // Example:
 //    // Finishes a packet whose content stands behind its header. Returns the size of the datagram;

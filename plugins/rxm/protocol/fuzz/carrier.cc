@@ -154,8 +154,8 @@ void Side::reject(Request &request, std::span<const uint8_t> data) {
 
 // An earlier process accepted the connection of this side and died, and the present one asked for a
 // connection meanwhile. While the end of the dead link does not arrive, nothing tells whose the
-// address is, and the dead link replaces the other (sdk::PeerLink). What is under way there fails. The
-// peer connects again: what it sends from then on arrives.
+// address is, and the dead link replaces the other (sdk::PeerLink). What is under way there fails.
+// The peer connects again: what it sends from then on arrives.
 void Side::note_end(Link &link) {
   if (std::exchange(link.mistaken, false)) promised = sent.size();
   const uint64_t replaced = core_->counters().replaced.value();

@@ -10,8 +10,8 @@
 // * a successful receive has all bytes of its message, and no other memory is written;
 // * a saved message keeps the source of its sender;
 // * unexpected messages occupy no more memory than the limit;
-// * under FI_BUFFERED_RECV, of either of them or both, the application is told of each message once,
-//   in its order, and what it was told of stays until it claims or discards it;
+// * under FI_BUFFERED_RECV, of either of them or both, the application is told of each message
+//   once, in its order, and what it was told of stays until it claims or discards it;
 // * all messages between the endpoint and the honest peer arrive once, unchanged and in order;
 // * no memory, buffer or registration is left over.
 //

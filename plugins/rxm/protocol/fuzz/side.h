@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Side: an endpoint of core_fuzz.cc, with its application (side.cc) and its carrier (carrier.cc). It
-// records the owner of every buffer, and how often each operation and receive ended.
+// Side: an endpoint of core_fuzz.cc, with its application (side.cc) and its carrier (carrier.cc).
+// It records the owner of every buffer, and how often each operation and receive ended.
 //
 // Example (statements):
 //    World world;

@@ -80,8 +80,8 @@ inline constexpr uint16_t kEndpoint = 5000, kHonest = 5001, kAttacker = 5002, kR
 inline constexpr size_t kNames = 3;  // of the attacker
 inline constexpr uint8_t kByRelay = 8;
 inline constexpr uint8_t kImpostor = 9;  // who acts under the honest peer's address
-// The remote CQ data of messages of the thief, and of those to the relay. The lowest bit of the latter
-// says that it is the honest peer's.
+// The remote CQ data of messages of the thief, and of those to the relay. The lowest bit of the
+// latter says that it is the honest peer's.
 inline constexpr uint64_t kStolen = UINT64_C(0x57017e4d) << 32;
 inline constexpr uint64_t kRelayed = UINT64_C(0x4e1a7ed1) << 32;
 inline constexpr uint8_t kUntouched = 0x5c;  // initial bytes of receive buffers
@@ -104,8 +104,8 @@ inline sdk::Address address_of(uint16_t port, bool low) {
 inline uint8_t pattern(uint64_t id, size_t i) {
   return uint8_t((id * 131 + i * 7 + (i >> 7)) & 0x7f);
 }
-// The tag of an honest message. Its upper part is one of few at times, and at others one of more than
-// a connection remembers, or is too large for that (wire/bare.h). A tag of the attacker's bare
+// The tag of an honest message. Its upper part is one of few at times, and at others one of more
+// than a connection remembers, or is too large for that (wire/bare.h). A tag of the attacker's bare
 // messages is never like it.
 inline constexpr uint32_t kHonestTag = UINT32_C(1) << 28;
 inline uint64_t tag_of(uint64_t id) {

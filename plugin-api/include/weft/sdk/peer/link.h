@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// PeerLink: the rules by which two endpoints get exactly one link between them, even if both connect
-// at once, one restarts, a connection fails, or another process says that it is the peer. A state
-// machine without sockets or clock, one per peer. Begin here; what else is known of peers is in
-// place.h (contexts of scalable endpoints) and crowd.h (what strangers may cost).
+// PeerLink: the rules by which two endpoints get exactly one link between them, even if both
+// connect at once, one restarts, a connection fails, or another process says that it is the peer. A
+// state machine without sockets or clock, one per peer. Begin here; what else is known of peers is
+// in place.h (contexts of scalable endpoints) and crowd.h (what strangers may cost).
 //
 // Example:
 //    struct Caller {
@@ -55,12 +55,12 @@
 // - An attempt that lost to a request goes on as a probe. If it is accepted, either the process at
 //   the peer's address did, and the requester lied. Or an earlier process accepted it and died, and
 //   the requester is the peer. A caller that reads answers in the order in which they came reads
-//   that one first, and has no doubt. Others have: the accepted probe replaces the link only when its
-//   end has not come for Rules::doubt_ns, and meanwhile nothing may be sent on either.
+//   that one first, and has no doubt. Others have: the accepted probe replaces the link only when
+//   its end has not come for Rules::doubt_ns, and meanwhile nothing may be sent on either.
 // - If the link ends during a probe, the probe goes on as the attempt: the peer may have accepted
 //   it already.
-// A request with a proof needs none of this: its sender has answered a question that was sent to the
-// peer's address.
+// A request with a proof needs none of this: its sender has answered a question that was sent to
+// the peer's address.
 #ifndef WEFT_SDK_PEER_LINK_H
 #define WEFT_SDK_PEER_LINK_H
 

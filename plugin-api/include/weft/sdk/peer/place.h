@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// PlaceOwners: whether peers are contexts of scalable endpoints, as they say (scalable.h). Any process
-// of a host can say so of another's endpoint, and would get its name. So the process that listens at
-// the endpoint's own address is asked by a connection of ours, and its answer says how many contexts
-// the endpoint has. Their ports are then its own.
+// PlaceOwners: whether peers are contexts of scalable endpoints, as they say (scalable.h). Any
+// process of a host can say so of another's endpoint, and would get its name. So the process that
+// listens at the endpoint's own address is asked by a connection of ours, and its answer says how
+// many contexts the endpoint has. Their ports are then its own.
 //
 // Example:
 //    enum class Answer { kNamed, kNameless, kLater };
@@ -40,9 +40,9 @@ namespace weft::sdk {
 class PlaceOwner {
  public:
   enum class Claim : uint8_t { kTrue, kFalse, kAsk, kWait };
-  // An owner that does not answer keeps its contexts waiting for so long; then they have no name. The
-  // time between two claims counts for kLongestGapNs at most: on a busy machine neither side may have
-  // run meanwhile.
+  // An owner that does not answer keeps its contexts waiting for so long; then they have no name.
+  // The time between two claims counts for kLongestGapNs at most: on a busy machine neither side
+  // may have run meanwhile.
   static constexpr uint64_t kPatienceNs = 1'000'000'000;
   static constexpr uint64_t kLongestGapNs = 100'000'000;
   // Its answer counts for so long, and while there is a connection with it. Also the pause between
@@ -93,13 +93,13 @@ class PlaceOwners {
 
   // A peer at `from` says that it has this place. 0 is none, and kFalse.
   Claim judge(const Address &from, unsigned place, uint64_t now);
-  // The process at `first` has answered: the contexts of `entry` have the places up to `last`. Names
-  // those that wait for it, and drops those beyond. Nothing, where `first` is not the endpoint's own
-  // address: a context says nothing of the others.
+  // The process at `first` has answered: the contexts of `entry` have the places up to `last`.
+  // Names those that wait for it, and drops those beyond. Nothing, where `first` is not the
+  // endpoint's own address: a context says nothing of the others.
   void told(uint32_t entry, const Address &first, unsigned last, uint64_t now);
-  // A request of the process at `first` has become the connection with `entry`. It is asked, if anybody
-  // has said that it is a context: another process may have answered before, and a question that had no
-  // answer yet may have ended with our own request.
+  // A request of the process at `first` has become the connection with `entry`. It is asked, if
+  // anybody has said that it is a context: another process may have answered before, and a question
+  // that had no answer yet may have ended with our own request.
   void begun(uint32_t entry, const Address &first, uint64_t now);
   // The connection with the endpoint has ended.
   void ended(uint32_t entry);
