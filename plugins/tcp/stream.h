@@ -32,6 +32,7 @@
 //      void rejected(Reject reject);               // the peer violated the protocol
 //      void lost(uint64_t flags, int error);       // an operation that had completed already
 //      void on_mute();                             // we send no more; the peer is to end it
+//      void on_full();                             // what nobody asks for waits for room
 //      bool is_hidden() const;                     // the application knows of no connection
 //      bool no_room_to_report() const;             // the completion queue is full
 //      void written(const FrameHeader &header, bool counts);

@@ -3,7 +3,7 @@
 //
 // Example:
 //    inline std::optional<Packet> echo(const Packet &packet) { return Packet::parse(packet.bytes()); }
-//    static_assert(is_ours(data_tag(1, 2, 3)) && !is_ours(17));
+//    static_assert(is_ours(data_tag(1, 2, 3, 4)) && !is_ours(17));
 //
 // A tag has 64 bits, of which the highest one keeps ours apart from the application's:
 //
