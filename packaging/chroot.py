@@ -2,7 +2,7 @@
 """A Debian in a folder, in which commands run.
 
     root = Chroot.make(folder, "bookworm", ["libfabric-bin"], cache, log)
-    root.run(["apt-get", "install", "-y", "/debs/a.deb"], log, binds={"/work/debs": "/debs"})
+    root.run(["apt-get", "install", "-y", "/debs/a.deb"], log, binds={folder_of_debs: "/debs"})
 
 Each command has namespaces of its own for mounts and processes: nothing is mounted afterwards, and no process is left. It is no
 sandbox: the commands are root.
