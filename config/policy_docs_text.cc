@@ -63,7 +63,7 @@ cannot spell it out, but can have its label.
 )"},
     {"stacks.LABEL[].params", R"(Stronger than
 .Ic params
-below.
+below, unless a weaker source than that of the stack has made the parameter final.
 )"},
     {"stacks.LABEL[].on_unavailable", R"(The stack is not used
 .Pq Li fail ,

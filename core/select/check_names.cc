@@ -6,6 +6,7 @@
 
 #include "config/policy_keys.h"
 #include "core/base/each_element.h"
+#include "core/base/render.h"
 #include "core/base/same_word.h"
 #include "core/select/candidates.h"
 #include "core/select/policy.h"
@@ -19,7 +20,7 @@ class NameCheck {
  public:
   NameCheck(const Policy &policy, const std::vector<UnitInfo> &units,
             std::vector<Diagnostic> &found)
-      : units_(units), found_(found) {
+      : policy_(policy), units_(units), found_(found) {
     for (const UnitInfo &unit : units) add_names(unit, known_);
     for (const StackSpec &spec : policy.stacks) stacks_.push_back(spec.name);
   }
@@ -100,8 +101,13 @@ class NameCheck {
       found_.push_back({true, element.where,
                         what + " names \"" + element.name + "\" as a " + kind + ", and it is a " +
                             std::string(kind_of(unit->kind))});
-    for (const Setting &setting : element.params)
+    for (const Setting &setting : element.params) {
       param(*unit, setting.key, setting.value, what + ": params", setting.where);
+      if (const Sourced<std::string> *final = overruled_by(policy_, *unit, setting))
+        found_.push_back({false, setting.where,
+                          what + ": params." + unit->name + "." + setting.key + " is final in " +
+                              text_of(final->origin.where) + ": what stands here is ignored"});
+    }
   }
 
   // An unknown parameter of a known unit is always a mistake.
@@ -139,6 +145,7 @@ class NameCheck {
   }
   static std::string_view kind_of(uint32_t kind) { return kind != 0 ? kind_name(kind) : "unit"; }
 
+  const Policy &policy_;
   const std::vector<UnitInfo> &units_;
   std::vector<Diagnostic> &found_;
   std::vector<std::string> known_, stacks_;

@@ -25,6 +25,10 @@ Result<std::shared_ptr<Hook>> Front::Impl::live_hook(std::string_view name,
   if (const Judgement verdict = judge_unit(policy, *unit); !verdict.accepted)
     return fail(FI_EPERM, "%s (%s): %s", verdict.reason.c_str(), text_of(verdict.rule).c_str(),
                 text_of(verdict.remedy).c_str());
+  for (const Setting &setting : more)
+    if (const Sourced<std::string> *final = overruled_by(policy, *unit, setting))
+      return fail(FI_EPERM, "params.%s.%s is final in %s: leave it out", unit->name.c_str(),
+                  setting.key.c_str(), text_of(final->origin.where).c_str());
   std::lock_guard lock(mutex);
   // The same hook each time, so that it finds its state on an object again; another one if it is to
   // be set otherwise.
@@ -40,8 +44,7 @@ Result<std::shared_ptr<Hook>> Front::Impl::live_hook(std::string_view name,
   }
   InstanceSpec spec;
   spec.unit = *loaded;
-  spec.settings = settings_of(policy, *unit);
-  spec.settings.insert(spec.settings.end(), more.begin(), more.end());
+  spec.settings = settings_at(policy, *unit, more);
   spec.core = &options.services;
   WEFT_TRY(std::shared_ptr<Hook> hook, Hook::create(std::move(spec)));
   live_hooks[unit->name] = {hook, std::move(more)};

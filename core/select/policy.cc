@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 
 #include "config/policy_keys.h"
 #include "core/base/render.h"
@@ -37,6 +38,7 @@ bool item_admits(const FilterItem &item, const StackUnits &units) {
 
 // The place of a file among those that were read, the weakest first.
 size_t strength_of(const Policy &policy, const Rule &where) {
+  if (where.is(Rule::Kind::kBuiltIn)) return 0;
   const auto file = std::ranges::find(policy.files, where.name, &PolicyFile::path);
   return static_cast<size_t>(file - policy.files.begin());
 }
@@ -148,23 +150,40 @@ const Sourced<std::string> *final_param(const Policy &policy, const UnitInfo &un
   return nullptr;
 }
 
+const Sourced<std::string> *overruled_by(const Policy &policy, const UnitInfo &unit,
+                                         const Setting &setting) {
+  const Sourced<std::string> *final = final_param(policy, unit, setting.key);
+  if (final == nullptr) return nullptr;
+  const bool stronger =
+      strength_of(policy, setting.where) > strength_of(policy, final->origin.where);
+  return stronger ? final : nullptr;
+}
+
+std::vector<Setting> settings_at(const Policy &policy, const UnitInfo &unit,
+                                 const std::vector<Setting> &own) {
+  std::vector<Setting> settings = settings_of(policy, unit);
+  std::ranges::copy_if(own, std::back_inserter(settings), [&](const Setting &setting) {
+    return overruled_by(policy, unit, setting) == nullptr;
+  });
+  return settings;
+}
+
 std::vector<Setting> settings_of(const Policy &policy, const UnitInfo &unit,
                                  std::vector<Diagnostic> *diagnostics) {
   std::vector<Setting> settings;
   // Merging took the names of a unit for two units: here they are one.
   for (const auto &[name, key, value] : policy.params) {
     if (!is_named(unit, name)) continue;
-    const Rule &where = value.origin.where;
-    const Sourced<std::string> *final = final_param(policy, unit, key);
-    if (final != nullptr && strength_of(policy, where) > strength_of(policy, final->origin.where)) {
+    const Setting setting{key, value.value, value.origin.where};
+    if (const Sourced<std::string> *final = overruled_by(policy, unit, setting)) {
       if (diagnostics != nullptr)
-        diagnostics->push_back({false, where,
+        diagnostics->push_back({false, setting.where,
                                 "params." + name + "." + key + " is final in " +
                                     text_of(final->origin.where) +
                                     ": what stands here is ignored"});
       continue;
     }
-    settings.push_back({key, value.value, where});
+    settings.push_back(setting);
   }
   std::ranges::stable_sort(settings, {}, [&](const Setting &setting) {
     return std::pair(std::string_view(setting.key), strength_of(policy, setting.where));

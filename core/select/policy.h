@@ -117,6 +117,12 @@ Judgement judge_filter(const Policy &policy, const StackUnits &units);
 // are left out: what holds without them is used.
 std::vector<Setting> settings_of(const Policy &policy, const UnitInfo &unit,
                                  std::vector<Diagnostic> *diagnostics = nullptr);
+// The same at one place of a stack, with what stands there (`own`), which is stronger.
+std::vector<Setting> settings_at(const Policy &policy, const UnitInfo &unit,
+                                 const std::vector<Setting> &own);
+// Why what stands at one place does not count: a weaker source has made it final. Null: it counts.
+const Sourced<std::string> *overruled_by(const Policy &policy, const UnitInfo &unit,
+                                         const Setting &setting);
 
 std::string in_capitals(std::string_view name);              // "hook-trace": HOOK_TRACE
 std::vector<std::string> prefixes_of(const UnitInfo &unit);  // those of its variables: "FI_TCP_"

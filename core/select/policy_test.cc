@@ -412,6 +412,49 @@ TEST_F(PolicyTest, VariablesOfUnitsWithDashesAndSecondNames) {
 }
 
 // A unit has two names; who uses the other one does not get around the site.
+// What stands at one place of a stack is stronger than what holds everywhere, but not than what a
+// weaker source has made final.
+TEST_F(PolicyTest, AFinalParameterStandsInTheStacksOfStrongerSources) {
+  const std::string stack = "stacks: {s: [{provider: tcp, params: {iface: here}}]}\n";
+  struct Case {
+    const char *name;
+    std::string site, user;
+    bool counts;
+  };
+  const std::string fixed = "params: {tcp: {iface: site}}\nfinal: [params.tcp.iface]\n";
+  const Case cases[] = {
+      {"not final", "params: {tcp: {iface: site}}\n", stack, true},
+      {"final", fixed, stack, false},
+      {"the unit is final", "final: [params.tcp]\n", stack, false},
+      {"another parameter is", "final: [params.tcp.connect_timeout_ms]\n", stack, true},
+      {"of the same source", fixed + stack, "", true},
+  };
+  for (const Case &c : cases) {
+    SCOPED_TRACE(c.name);
+    const std::string from_site = site("version: 1\n" + c.site);
+    const std::string from_user = user("version: 1\n" + c.user);
+    const Policy policy = load();
+    const auto spec = std::ranges::find(policy.stacks, "s", &StackSpec::name);
+    ASSERT_NE(spec, policy.stacks.end());
+    const std::vector<Setting> settings =
+        settings_at(policy, unit("tcp"), spec->elements[0].params);
+    EXPECT_EQ(!settings.empty() && settings.back().value == "here", c.counts);
+    std::string told;
+    for (const Diagnostic &one : check_names(policy, {unit("tcp")}))
+      told += text_of(one.where) + ": " + one.text + "\n";
+    if (c.counts)
+      EXPECT_EQ(told, "");
+    else
+      EXPECT_THAT(told,
+                  AllOf(HasSubstr(from_user + ":2:"), HasSubstr("iface is final in " + from_site)));
+  }
+  const Setting asked{"iface", "x", Rule::call("control socket")};
+  site("version: 1\n" + fixed);
+  EXPECT_NE(overruled_by(load(), unit("tcp"), asked), nullptr) << "a hook attached to a live job";
+  const Setting built_in{"iface", "x", Rule::built_in()};
+  EXPECT_EQ(overruled_by(load(), unit("tcp"), built_in), nullptr);
+}
+
 TEST_F(PolicyTest, AParameterIsOneByBothNamesOfItsUnit) {
   const UnitInfo rxm = unit("rxm", WEFT_KIND_LAYER, "ofi_rxm");
   const std::string names[] = {"rxm", "ofi_rxm"};

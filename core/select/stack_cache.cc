@@ -66,9 +66,7 @@ class Front::Impl::Composer {
                  "see " + unit.name);
         return Composed::kFailed;
       }
-      std::vector<Setting> settings = settings_of(front_.policy, unit);
-      settings.insert(settings.end(), element.settings.begin(), element.settings.end());
-      PlanElement planned{*loaded, std::move(settings)};
+      PlanElement planned{*loaded, settings_at(front_.policy, unit, element.settings)};
       CandidateElement kept{&unit, element.settings, element.skip_if_unavailable};
       if (!branches(element, planned, kept)) return Composed::kFailed;
       add_over(std::move(planned), to);
