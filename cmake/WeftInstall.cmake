@@ -16,5 +16,15 @@ if(WEFT_FI_PREFIX)
 endif()
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_LIBDIR BASE_DIRECTORY ${WEFT_FI_BIN_DIR} OUTPUT_VARIABLE WEFT_FI_TO_LIBRARY)
 
-add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -D BUILD=${CMAKE_BINARY_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/uninstall.cmake
-  COMMENT "Removing what install_manifest*.txt name" VERBATIM)
+# What is installed, and where: install_manifest.txt knows no DESTDIR, and only the last installation.
+function(weft_record_installation)
+  install(CODE "
+    foreach(file IN LISTS CMAKE_INSTALL_MANIFEST_FILES)
+      file(APPEND \"${CMAKE_BINARY_DIR}/installed.txt\" \"\$ENV{DESTDIR}\${file}\\n\")
+    endforeach()" ALL_COMPONENTS)
+endfunction()
+if(PROJECT_IS_TOP_LEVEL)
+  cmake_language(DEFER DIRECTORY ${PROJECT_SOURCE_DIR} CALL weft_record_installation)
+  add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -D BUILD=${CMAKE_BINARY_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/uninstall.cmake
+    COMMENT "Removing what was installed from here" VERBATIM)
+endif()
