@@ -60,7 +60,10 @@ PeerLink::Next PeerLink::claimed(uint64_t now) {
 // link may be another's that has named the peer's process. The time then begins anew, so that two
 // sides cannot make each other ask for ever.
 bool PeerLink::asks_again(uint64_t now) {
-  if (again_since_ == 0) again_since_ = std::max<uint64_t>(now, 1);
+  // An older question was another matter.
+  const bool goes_on = again_since_ != 0 && now - again_at_ <= 2 * rules_.again_ns;
+  again_at_ = now;
+  if (!goes_on) again_since_ = std::max<uint64_t>(now, 1);
   if (now < again_since_ + rules_.again_ns) return false;
   again_since_ = 0;
   return true;

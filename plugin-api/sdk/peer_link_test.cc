@@ -115,6 +115,11 @@ TEST(PeerLink, TheSameProcessIsBelievedToHaveTheLinkForAWhile) {
     EXPECT_TRUE(link.on_request(Order::less, 7, begin + 2 * kSecond).claim);
     link.on_probe_ended();
   }
+  // A question of long ago does not count: a request that crossed ours is one, too.
+  EXPECT_FALSE(link.on_request(Order::less, 7, 13 * kSecond).claim);
+  EXPECT_FALSE(link.on_request(Order::less, 7, 16 * kSecond).claim) << "it begins anew";
+  EXPECT_TRUE(link.on_request(Order::less, 7, 17 * kSecond).claim);
+  link.on_probe_ended();
   EXPECT_EQ(link.ask(20 * kSecond, 0), Next::kProbe);
   EXPECT_EQ(link.on_accepted(20 * kSecond, 7), Next::kReplace);
   EXPECT_FALSE(link.on_request(Order::less, 7, 30 * kSecond).claim) << "a new link";

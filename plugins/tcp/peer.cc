@@ -160,8 +160,8 @@ void Peer::accepted(int fd, const Terms &terms, uint32_t process) {
   link.on_accepted(sdk::now_ns(), process);
   attempt.reset();
   probe.reset();
-  // stream is null during end(), so that the loss starts no new attempt. What the peer had sent on
-  // the old one before it closed that is read.
+  // stream is null during end(), so that the loss starts no new attempt. is_over() reads first what
+  // the peer sent before it closed the old one.
   if (PeerStream *old = std::exchange(stream, nullptr); old != nullptr && !old->is_over())
     old->end(FI_ECONNRESET);
   open_stream(fd, terms, false);

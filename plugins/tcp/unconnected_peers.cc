@@ -324,7 +324,9 @@ sdk::PeerLink::Decision UnconnectedEndpoint::decide(Peer &peer, std::strong_orde
     if (peer.link.process() != hello.process) {
       peer.stream->is_over();  // if it is, there is no link
     } else if (!peer.stream->reads()) {
-      return {};  // its end may be behind messages that wait here for room
+      // Messages wait here for room, and the end of the stream may be behind them.
+      peer.stream->ask_whether_alive();
+      return {};
     }
   }
   return peer.link.on_request(order, hello.process, sdk::now_ns());

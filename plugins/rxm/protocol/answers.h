@@ -30,8 +30,8 @@ class Answers {
   Answers(const Answers &) = delete;
   Answers &operator=(const Answers &) = delete;
 
-  // A header of this type, of the message `id`, which the caller completes. Null: as many wait for
-  // the peer as may.
+  // A header of this type, of the message `id`, which the caller completes. Null: no
+  // more may wait for the peer.
   Control *make(Connection &c, PacketType type, uint64_t id);
   // It leaves now, or as soon as there is room. 0; the FI_E... of a connection that has failed (the
   // answer is gone); kTooMuch: the peer does not take what it asks for.

@@ -83,7 +83,7 @@ bool Atomics::prepare(TxOp &op, const sdk::AtomicRequest &request, size_t elemen
 }
 
 int Atomics::take_result(const TxOp &op, const Packet &p) const {
-  if (p.status != 0) return p.status < 0 ? -p.status : FI_EIO;
+  if (p.status != 0) return p.status < 0 && p.status != INT32_MIN ? -p.status : FI_EIO;
   const bool fetches = op.header.op != uint8_t(PacketOp::kAtomic);
   if (p.payload.size() != (fetches ? op.length : 0)) return kWrongLength;
   const Elements results{op.results, op.result_count, element_size(op.header.atomic.datatype)};

@@ -116,8 +116,10 @@ TEST_F(AtomicsTest, AResultOfAnotherLength) {
     EXPECT_EQ(atomics.take_result(fetch, p), Atomics::kWrongLength) << n;
     EXPECT_EQ(atomics.take_result(add, p), n == 0 ? 0 : Atomics::kWrongLength) << n;
   }
-  p.status = 5;  // not of OFI
-  EXPECT_EQ(atomics.take_result(fetch, p), FI_EIO);
+  for (const int32_t status : {5, INT32_MIN}) {  // not of OFI
+    p.status = status;
+    EXPECT_EQ(atomics.take_result(fetch, p), FI_EIO);
+  }
 }
 
 // Operands that do not fit into the operation have memory of their own.

@@ -10,7 +10,7 @@
 //      return text;
 //    }
 //
-// Only the Core changes it. Not for how bytes travel: that is the carrier's Link.
+// Only the Core and its parts change it. Not for how bytes travel: that is the carrier's Link.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_CONNECTION_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_CONNECTION_H
 

@@ -181,8 +181,9 @@ void Core::on_request(Request &request, const sdk::Address &from, const sdk::Add
     lose_main(p, FI_ECONNABORTED);  // the old connection brings nothing more
     p.link_.on_lost(carrier_.now_ns(), /*wanted=*/false, 0);
   }
-  // The end of the one that the process has may be behind messages that wait here for their share.
-  if (p.main_ != nullptr && p.main_->held_ && p.link_.process() == theirs->process)
+  // The process has a connection. Its end cannot be read yet, if messages before it wait for room.
+  if (p.main_ != nullptr && (p.main_->held_ || !carrier_.reads()) &&
+      p.link_.process() == theirs->process)
     return refuse(request, RejectReason::kAlready, &*theirs);
   if (!p.link_.is_up() && !admit(p, *theirs, claim == sdk::PlaceOwner::Claim::kTrue)) {
     peers_.note_unused(p);

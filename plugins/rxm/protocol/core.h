@@ -177,7 +177,6 @@ class Core final : private sdk::PlaceOwners::Peers {
   void shut_down(int err);
   // The carrier is about to close by itself: nothing comes back from it any more.
   void abandon();
-  // Whether operations or answers wait for a connection or for room at the carrier.
   // Whether something has to leave before the endpoint may close, or the peer has yet to tell of
   // it: what it tells an endpoint that is gone would reset the connection, with messages in it.
   bool has_queued() const;

@@ -29,7 +29,7 @@ class Fetches {
  public:
   enum class Step : uint8_t {
     kWaits,     // for the carrier
-    kAll,       // everything has come, or RxMessage::failed says that it does not
+    kAll,       // everything has come, or RxMessage::failed is set
     kLost,      // the bytes cannot be had: only the end of the connection tells the sender
     kOver,      // the connection had ended, and the last read has come back
     kPeekOver,  // the same, and the message has no receive yet

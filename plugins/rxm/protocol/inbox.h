@@ -49,7 +49,7 @@ class Inbox {
   struct Word {
     Connection *to = nullptr;  // null: none is
     uint64_t id = 0;
-    bool always = false;  // also a stock peer: it is a rendezvous
+    bool always = false;  // a stock peer is told, too: it is a rendezvous
   };
   struct Taken {
     bool kept = false;                // its receive buffer

@@ -19,7 +19,8 @@
 //      return nullptr;
 //    }
 //
-// The Core takes them from its pools and puts them back. Not for logic: they are plain data.
+// Parts of the Core take them from their pools and put them back. Not for logic: they are plain
+// data.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_OPERATIONS_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_OPERATIONS_H
 

@@ -12,8 +12,8 @@
 //    }
 //
 // It owns the queues of peers, segments, and what a connection has in Connection::composed. Not for
-// operations that have left: in_flight.h. Everything that a small message passes is in outbox.cc,
-// so that the compiler sees it as a whole.
+// operations that have left: in_flight.h. What a small message passes is in outbox.cc and in
+// headers, so that the compiler sees it as a whole.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_OUTBOX_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_OUTBOX_H
 

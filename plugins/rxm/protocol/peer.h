@@ -10,8 +10,8 @@
 //    }
 //
 // Peers (peers.h) makes it when there is something to send to the address, or when a process there
-// connects. The Core deletes it when it has no connection and no message. Only the Core changes it.
-// Not for what is on the wire of one connection: connection.h.
+// connects. The Core deletes it when it has no connection and no message. Only the Core and its
+// parts change it. Not for what is on the wire of one connection: connection.h.
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_PEER_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_PEER_H
 
@@ -53,8 +53,8 @@ class Peer {
   friend class Inbox;
   friend class Outbox;
   friend struct PartsWorld;  // of tests
-  // In doubt the end of a dead link arrives within doubt_ns. What a peer had sent on a connection
-  // before it closed that is read within again_ns: a replaced one brings nothing more.
+  // In doubt the end of a dead link arrives within doubt_ns. Within again_ns all is read that a
+  // peer sent before it closed a connection: one that is replaced brings nothing more.
   static constexpr sdk::PeerLink::Rules kRules{
       .doubt_ns = 100'000'000, .again_ns = 5'000'000'000, .longest_pause_ns = 500'000'000};
 

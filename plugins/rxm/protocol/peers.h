@@ -62,7 +62,8 @@ class Peers {
     peer.unused_ = true;
   }
   bool has_unused() const { return !unused_.empty(); }
-  // Calls `release` for each of these. True: it needs no further look, and may have been erased.
+  // Calls `release` for each of these, which must not note any. True: the peer needs no further
+  // look, and may have been erased.
   template <class F>
   void visit_unused(F release) {
     for (size_t i = 0; i < unused_.size();) {

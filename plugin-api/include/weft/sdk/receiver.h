@@ -131,6 +131,7 @@ class ReceiverSink {
   // anything of the receiver but post().
   virtual void deliver(Unexpected &message, Receive &receive) = 0;
   // No receive will want it: FI_DISCARD, or the endpoint closes. Free it, tell the peer if needed.
+  // Its read_first() is not under way, but where the endpoint closes.
   virtual void discard(Unexpected &message) = 0;
   // No saved message is for this receive, which was just posted. True: the protocol keeps it, for a
   // device that matches by itself. Then it is on no list, and match() does not find it. It comes

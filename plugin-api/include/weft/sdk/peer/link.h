@@ -165,7 +165,8 @@ class PeerLink {
   uint64_t process_ = 0, next_process_ = 0;
   uint64_t begun_at_ = 0, wake_at_ = 0, deadline_ = 0;
   uint64_t may_ask_at_ = 0;
-  uint64_t again_since_ = 0;  // the process that has the link asks for one; 0: it does not
+  // The process that has the link asks for one since then, and did last. 0: it does not.
+  uint64_t again_since_ = 0, again_at_ = 0;
 };
 
 }  // namespace weft::sdk
