@@ -95,8 +95,10 @@ void add_config(CLI::App &app, Action &action, SupposingOptions &supposing) {
       "lint", "Every error, with file, line and column; exit status 1 if there is one");
   lint_command->add_option("FILE", options->files,
                            "files to check (default: those that count on this machine)");
-  lint_command->add_option("--as,--as-file", supposing.as_file,
-                           "checks FILE as if it stood at this place, among the installed files");
+  lint_command
+      ->add_option("--as,--as-file", supposing.as_file,
+                   "checks FILE as if it stood at this place, among the installed files")
+      ->check(check_not_empty);
   lint_command->add_flag("--json", options->json, "JSON instead of text");
   lint_command->callback([&action, options, &supposing] {
     action = [options, &supposing] {

@@ -18,14 +18,22 @@ constexpr const char *kFacts = "What rules of the policy see";
 
 }  // namespace
 
+std::string check_not_empty(const std::string &path) {
+  return path.empty() ? "the name of a file is empty" : "";
+}
+
 void add_place_option(CLI::App &command, SupposingOptions &options) {
-  command.add_option("--as-file", options.as_file,
-                     "the place that FILE is read at (default: its name in /etc/weft)");
+  command
+      .add_option("--as-file", options.as_file,
+                  "the place that FILE is read at (default: its name in /etc/weft)")
+      ->check(check_not_empty);
 }
 
 void add_file_option(CLI::App &command, SupposingOptions &options) {
-  command.add_option("FILE", options.file,
-                     "a file that is read as if it were installed (default: what is installed)");
+  command
+      .add_option("FILE", options.file,
+                  "a file that is read as if it were installed (default: what is installed)")
+      ->check(check_not_empty);
   add_place_option(command, options);
 }
 

@@ -38,6 +38,9 @@ struct SupposingOptions {
   std::vector<std::string> netdevs;  // "eth0=ib0"
 };
 
+// For CLI11: "" is no file, and not the same as none ("$FILE" of a script).
+std::string check_not_empty(const std::string &path);
+
 // FILE and --as-file.
 void add_file_option(CLI::App &command, SupposingOptions &options);
 void add_place_option(CLI::App &command, SupposingOptions &options);  // --as-file

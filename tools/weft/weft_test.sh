@@ -343,6 +343,10 @@ json 1 '[(d["stage"], d["rule"].endswith("site.yaml:3:13")) for d in j["programs
 says 1 "^udp +policy +rejected +udp is disabled" "policy test: why nothing matches" weft policy test "$work/site.yaml" --as "-t dgram"
 says 0 "^policy +$work/site.yaml, read as /etc/weft/site.yaml$" "policy test: where the file is read" weft policy test "$work/site.yaml"
 says 0 "^policy +as it is installed" "policy test: no file" weft policy test --as "-t dgram"
+for empty in "policy test" "policy test $work/site.yaml --as-file" "config show" "config lint $work/site.yaml --as"; do
+  # shellcheck disable=SC2086
+  says 2 "the name of a file is empty" "$empty: an empty name" weft $empty ""
+done
 says 0 "^chosen +tcp " "policy test: options end" weft policy test --as "-t msg" -- "$work/site.yaml"
 says 1 "^udp +policy +rejected +udp is disabled" "policy test: a final key stands against FI_PROVIDER" \
   env FI_PROVIDER=udp "$bin/weft" policy test "$work/site.yaml"
