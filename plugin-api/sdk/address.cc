@@ -16,8 +16,8 @@
 namespace weft::sdk {
 namespace {
 
-const AddressCodec *const kCodecs[] = {&kIpv4Codec, &kIpv6Codec, &kIbCodec, &kIbUdCodec,
-                                       &kCxiCodec};
+const AddressCodec *const kCodecs[] = {&kIpv4Codec, &kIpv6Codec, &kIbCodec,
+                                       &kIbUdCodec, &kCxiCodec,  &kHostCodec};
 
 const AddressCodec *codec_of_family(sa_family_t family) {
   return family == AF_INET     ? &kIpv4Codec
@@ -75,8 +75,9 @@ Result<Address> settle(const AddressCodec &codec, unsigned char *bytes) {
 Result<Address> read_string(std::string_view text) {
   const size_t end = text.find("://");
   const std::string_view scheme = text.substr(0, end);
+  const std::string_view name = scheme == "fi_ns" ? kHostCodec.name : scheme;
   const auto it = std::ranges::find_if(
-      kCodecs, [&](const AddressCodec *c) { return c->name == scheme && c->parse != nullptr; });
+      kCodecs, [&](const AddressCodec *c) { return c->name == name && c->parse != nullptr; });
   if (it == std::end(kCodecs)) {  // of IP, or unknown
     WEFT_TRY(const SockAddr address, read_sock_string(text));
     return Address(address);

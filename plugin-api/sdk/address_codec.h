@@ -14,6 +14,7 @@
 #define WEFT_SDK_ADDRESS_CODEC_H
 
 #include <weft/sdk/address.h>
+#include <weft/sdk/host_name.h>
 
 #include <optional>
 #include <string>
@@ -75,7 +76,7 @@ bool parse_keys(std::string_view text, Take take) {
 
 // ---- the codecs (address_ip.cc, address_ib.cc, address_cxi.cc) ----
 
-extern const AddressCodec kIpv4Codec, kIpv6Codec, kIbCodec, kIbUdCodec, kCxiCodec;
+extern const AddressCodec kIpv4Codec, kIpv6Codec, kIbCodec, kIbUdCodec, kCxiCodec, kHostCodec;
 
 inline const AddressCodec *codec_of(uint32_t format) {  // null: there is none
   switch (format) {
@@ -89,6 +90,8 @@ inline const AddressCodec *codec_of(uint32_t format) {  // null: there is none
       return &kIbUdCodec;
     case FI_ADDR_CXI:
       return &kCxiCodec;
+    case kHostName:
+      return &kHostCodec;
     default:
       return nullptr;
   }

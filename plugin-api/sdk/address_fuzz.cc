@@ -3,10 +3,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
 #include "weft/sdk/address.h"
+#include "weft/sdk/host_name.h"
 #include "weft/sdk/interfaces.h"
 #include "weft/sdk/sock_addr.h"
 
@@ -33,8 +35,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const auto same = SockAddr::from_ip(ip->ip(), 7);
     require(same.has_value() && *same == *ip, "printing an address changes it");
   }
-  for (uint32_t format : {FI_SOCKADDR, FI_SOCKADDR_IP, FI_SOCKADDR_IN, FI_SOCKADDR_IN6,
-                          FI_SOCKADDR_IB, FI_ADDR_IB_UD, FI_ADDR_CXI}) {
+  for (const uint32_t format :
+       std::initializer_list<uint32_t>{FI_SOCKADDR, FI_SOCKADDR_IP, FI_SOCKADDR_IN, FI_SOCKADDR_IN6,
+                                       FI_SOCKADDR_IB, FI_ADDR_IB_UD, FI_ADDR_CXI, kHostName}) {
     const auto address = read_address(format, data, size);
     if (!address) {
       require(!address.error().text.empty(), "an address is refused without a reason");

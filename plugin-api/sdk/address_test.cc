@@ -185,6 +185,20 @@ TEST(AddressFormats, WhatIsWrittenIsReadBack) {
   }
 }
 
+TEST(AddressFormats, NamesWithinAHost) {
+  const Address name = from_text("fi_shm://17:0:3");
+  EXPECT_EQ(name.format(), kHostName);
+  EXPECT_EQ(from_text("fi_ns://17:0:3"), name) << "the same name";
+  EXPECT_EQ(format_address_string(name), "fi_shm://17:0:3");
+  EXPECT_NE(from_text("fi_shm://17:0:4"), name);
+  EXPECT_FALSE(from_text("fi_shm://").names_peer());
+  EXPECT_FALSE(name.has_port());
+  const std::string longest(kHostNameSize - 1, 'x');
+  EXPECT_EQ(format_address_string(from_text(("fi_shm://" + longest).c_str())),
+            "fi_shm://" + longest);
+  EXPECT_FALSE(read_address(FI_ADDR_STR, ("fi_shm://" + longest + "x").c_str()));
+}
+
 TEST(AddressFormats, ReadingStopsAtTheLength) {
   for (const uint32_t format : kNativeFormats) {
     const Address address = numbered_address(format, 3);
@@ -235,6 +249,8 @@ TEST(AddressFormats, FieldsThatCannotBeAreRefused) {
   EXPECT_THAT(with(FI_ADDR_IB_UD, 26, 16).error().text, HasSubstr("service level 16"));
   for (size_t at = 27; at < 32; ++at)
     EXPECT_THAT(with(FI_ADDR_IB_UD, at, 1).error().text, HasSubstr("padding"));
+  EXPECT_THAT(with(kHostName, 3, 7).error().text, HasSubstr("control characters"));
+  EXPECT_THAT(with(kHostName, kHostNameSize - 1, 'x').error().text, HasSubstr("at most 45"));
   EXPECT_THAT(with(FI_ADDR_CXI, 3, 0x20).error().text, HasSubstr("unused bits"));
   EXPECT_TRUE(with(FI_ADDR_CXI, 3, 0x1f));
   const Address marked = with(FI_ADDR_CXI, 7, 9).value();

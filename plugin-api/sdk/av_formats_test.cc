@@ -236,8 +236,20 @@ INSTANTIATE_TEST_SUITE_P(All, AvFormats,
                                          Kind{FI_SOCKADDR, FI_SOCKADDR_IP, "SOCKADDR"},
                                          Kind{FI_SOCKADDR, FI_SOCKADDR_IB, "SOCKADDR_of_IB"},
                                          Kind{FI_ADDR_STR, FI_SOCKADDR_IP, "STR"},
-                                         Kind{FI_ADDR_STR, FI_ADDR_IB_UD, "STR_of_IB_UD"}),
+                                         Kind{FI_ADDR_STR, FI_ADDR_IB_UD, "STR_of_IB_UD"},
+                                         Kind{FI_ADDR_STR, kHostName, "STR_of_names"}),
                          [](const auto &info) { return std::string(info.param.name); });
+
+// Programs pass what fi_getname has given them, and not a pointer to it.
+TEST(AvFormat, NamesWithinAHostMayStandInThemselves) {
+  Vector v(FI_ADDR_STR, {}, kHostName);
+  static constexpr char kNames[] = "fi_shm://one\0fi_ns://two\0fi_shm://three";
+  fi_addr_t out[3];
+  ASSERT_EQ(fi_av_insert(v.c, kNames, 3, out, 0, nullptr), 3);
+  const char *const texts[] = {"fi_shm://one", "fi_shm://two", "fi_shm://three"};
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_EQ(v.find(read_address(FI_ADDR_STR, texts[i]).value()), out[i]);
+}
 
 TEST(AvFormat, OtherFormatsThanTheProvidersAreRefused) {
   const Address ud = numbered_address(FI_ADDR_IB_UD, 1), ib = numbered_address(FI_SOCKADDR_IB, 1);

@@ -3,6 +3,7 @@
 #include <weft/sdk/av.h>
 #include <weft/sdk/domain.h>
 #include <weft/sdk/eq.h>
+#include <weft/sdk/host_name.h>
 #include <weft/sdk/sock_addr.h>
 
 #include <charconv>
@@ -16,6 +17,13 @@
 
 namespace weft::sdk {
 namespace {
+
+// Whether the text of a name within a host stands here, and no pointer to one (fi_av.3). Programs
+// pass what fi_getname has given them, because stock's shm takes that. No pointer looks so.
+bool is_name(const char *element) {
+  return std::memcmp(element, "fi_shm://", sizeof(char *)) == 0 ||
+         std::memcmp(element, "fi_ns://", sizeof(char *)) == 0;
+}
 
 bool is_ip(uint32_t format) {
   return format == FI_SOCKADDR_IP || format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6;
@@ -118,6 +126,10 @@ int Av::insert(const void *addr, size_t count, fi_addr_t *fi_addr, uint64_t flag
   return insert_all(count, fi_addr, flags, context, [&]() -> Result<Address> {
     const char *element = at;
     if (addr_format_ == FI_ADDR_STR) {
+      if (native_ == kHostName && is_name(element)) {
+        at += std::strlen(element) + 1;
+        return read_address(addr_format_, element);
+      }
       at += sizeof(char *);
       const char *text;
       std::memcpy(&text, element, sizeof text);

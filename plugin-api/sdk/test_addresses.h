@@ -24,7 +24,7 @@
 namespace weft::sdk {
 
 inline constexpr uint32_t kNativeFormats[] = {FI_SOCKADDR_IN, FI_SOCKADDR_IN6, FI_SOCKADDR_IB,
-                                              FI_ADDR_IB_UD, FI_ADDR_CXI};
+                                              FI_ADDR_IB_UD,  FI_ADDR_CXI,     kHostName};
 
 // Writes the fields that every address of a peer must have; the others stay as they are.
 inline void complete(uint32_t format, unsigned char *bytes, uint32_t number) {
@@ -57,6 +57,11 @@ inline void complete(uint32_t format, unsigned char *bytes, uint32_t number) {
     case FI_ADDR_CXI:  // PID 0 to 255, NIC: the rest
       store(bytes, 0, (number & 0xff) | (number >> 8 & 0xfffff) << 9);
       store(bytes, 6, uint16_t(0));
+      break;
+    case kHostName:  // the rest of the name are letters
+      for (size_t i = 8; i < kHostNameSize; ++i) bytes[i] = uint8_t('a' + bytes[i] % 26);
+      for (size_t i = 0; i < 8; ++i) bytes[i] = uint8_t('a' + (number >> 4 * i) % 16);
+      bytes[kHostNameSize - 1] = 0;
       break;
     default:
       break;

@@ -14,8 +14,8 @@
 //      return weft::fail(FI_EADDRNOTAVAIL, "%s names no peer", peer.to_string().c_str());
 //    }
 //
-// The formats are FI_SOCKADDR_IN, FI_SOCKADDR_IN6, FI_SOCKADDR_IB, FI_ADDR_IB_UD and FI_ADDR_CXI.
-// FI_SOCKADDR and FI_SOCKADDR_IP stand for several of them, and the bytes tell which one it is.
+// The formats are FI_SOCKADDR_IN, FI_SOCKADDR_IN6, FI_SOCKADDR_IB, FI_ADDR_IB_UD, FI_ADDR_CXI and
+// kHostName. FI_SOCKADDR and FI_SOCKADDR_IP stand for several; the bytes tell which one it is.
 // FI_ADDR_STR is another spelling of all of them:
 //
 // - fi_sockaddr_in://10.0.0.1:7471, fi_sockaddr_in6://[fe80::1%eth0]:7471
@@ -23,7 +23,7 @@
 //   ?sid=N, mask=N, scope=N and flow=N say what these leave open.
 // - fi_addr_ib_ud://GID:QPN/LID/PKEY/SL, in hexadecimal; ?service=N where there is one
 // - fi_addr_cxi://0xNNNNNNNN, the NIC's address and the PID; ?vni=N where there is one
-//
+// - fi_shm://NAME or fi_ns://NAME: kHostName, within a host (host_name.h)
 // What stands before the question mark is what libfabric 1.17 prints (fi_tostr). fi_getinfo.3 has
 // only the general form.
 //
@@ -51,15 +51,15 @@ class Address {
 
   Address() = default;  // none: FI_FORMAT_UNSPEC, no bytes
 
-  // One of the five formats, so FI_SOCKADDR_IN where it was read as FI_SOCKADDR.
+  // One of the six formats, so FI_SOCKADDR_IN where it was read as FI_SOCKADDR.
   uint32_t format() const { return format_; }
   size_t size() const { return size_; }  // bytes at data(); 0: no address
   const void *data() const { return bytes_; }
 
-  // The bytes that name the host: of an IP address, or a GID. Empty for FI_ADDR_CXI.
+  // The bytes that name the host: of an IP address, or a GID. Empty for the others.
   std::span<const uint8_t> host() const;
   // What tells the endpoints of a host apart: the port of IP, or the lowest 16 bits of the service
-  // id of FI_SOCKADDR_IB. FI_ADDR_IB_UD and FI_ADDR_CXI have none: an error, and port() is 0.
+  // id of FI_SOCKADDR_IB. The others have none: an error, and port() is 0.
   bool has_port() const { return port_at() != 0; }
   uint16_t port() const;
   Result<Address> with_port(uint16_t port) const;
