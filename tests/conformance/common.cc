@@ -23,6 +23,7 @@
 
 #include "tests/conformance/device_memory.h"
 #include "tests/conformance/process.h"
+#include "tests/conformance/text_addresses.h"
 
 namespace weft::conformance {
 namespace {
@@ -242,12 +243,21 @@ Info find_info(const Options &options, uint64_t flags, uint32_t api) {
   return {};
 }
 
+bool has_text_addresses() {
+  return test_addr_format() == FI_ADDR_STR;
+}
+
 bool has_host_names() {
   return !std::string_view(test_node()).starts_with("fi_addr_") &&
-         test_addr_format() != FI_ADDR_CXI;
+         test_addr_format() != FI_ADDR_CXI && !has_text_addresses();
 }
 
 std::string address_at(const Options &options, unsigned service) {
+  if (has_text_addresses()) {
+    const std::string text =
+        "fi_shm://nobody-" + std::to_string(::getpid()) + "-" + std::to_string(service);
+    return {text.c_str(), text.size() + 1};
+  }
   if (!has_host_names()) {  // FI_ADDR_IB_UD: the number of the queue pair is behind the GID
     const Info info = get_info(options.node.c_str(), nullptr, 0, make_hints(options).get());
     std::string address(static_cast<const char *>(info->dest_addr), info->dest_addrlen);
@@ -263,6 +273,24 @@ std::string address_at(const Options &options, unsigned service) {
   const Info info =
       get_info(options.node.c_str(), std::to_string(service).c_str(), 0, make_hints(options).get());
   return {static_cast<const char *>(info->dest_addr), info->dest_addrlen};
+}
+
+int insert_addresses(fid_av *av, const std::vector<std::string> &addresses, fi_addr_t *to,
+                     uint64_t flags, void *context) {
+  std::string bytes;
+  std::vector<const char *> texts;
+  for (const std::string &address : addresses) {
+    bytes += address;
+    texts.push_back(address.c_str());
+  }
+  const bool in_text = bytes.starts_with("fi_");  // no socket address begins so
+  const void *what = in_text ? static_cast<const void *>(texts.data()) : bytes.data();
+  return fi_av_insert(av, what, addresses.size(), to, flags, context);
+}
+
+int insert_address(fid_av *av, const std::string &address, fi_addr_t *to, uint64_t flags,
+                   void *context) {
+  return insert_addresses(av, {address}, to, flags, context);
 }
 
 std::string port_of(const std::string &ip_address) {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tests/conformance/rdm_harness.h"
+#include "tests/conformance/text_addresses.h"
 
 namespace weft::conformance::rdm {
 namespace {
@@ -43,7 +44,10 @@ TEST_P(RdmAv, LookupGivesTheAddressBack) {
     char little[5] = {0, 0, 0, 0, 0x77};
     must(fi_av_lookup(node.av, name, little, &size));
     EXPECT_EQ(size, address.size());
-    EXPECT_EQ(std::string(little, 4), address.substr(0, 4));
+    EXPECT_EQ(std::string(little, 3), address.substr(0, 3));  // a text ends with a 0
+    if (!has_text_addresses()) {
+      EXPECT_EQ(little[3], address[3]);
+    }
     EXPECT_EQ(little[4], 0x77);
   }
 }
@@ -51,10 +55,10 @@ TEST_P(RdmAv, LookupGivesTheAddressBack) {
 TEST_P(RdmAv, ATableNumbersItsEntriesFromZero) {
   AV_NEEDED();
   Node node(options());
-  std::string addresses;
-  for (uint16_t port = 1; port <= 10; ++port) addresses += address_at(options(), port);
+  std::vector<std::string> addresses;
+  for (uint16_t port = 1; port <= 10; ++port) addresses.push_back(address_at(options(), port));
   std::vector<fi_addr_t> names(10, FI_ADDR_NOTAVAIL);
-  EXPECT_EQ(fi_av_insert(node.av, addresses.data(), 10, names.data(), 0, nullptr), 10);
+  EXPECT_EQ(insert_addresses(node.av, addresses, names.data()), 10);
   if (GetParam() == FI_AV_TABLE) {
     for (size_t i = 0; i < 10; ++i) EXPECT_EQ(names[i], i);
     EXPECT_EQ(node.insert(address_at(options(), 11)), 10u);
@@ -70,8 +74,7 @@ TEST_P(RdmAv, ATableNeedsNoArrayOfNames) {
   std::vector<uint8_t> out = pattern(64, 1), in(64);
   Net net(1, options());
   Node other(options());
-  const std::string address = other.name();
-  ASSERT_EQ(fi_av_insert(net[0].av, address.data(), 1, nullptr, 0, nullptr), 1);
+  ASSERT_EQ(insert_address(net[0].av, other.name(), nullptr), 1);
   must(fi_recv(other.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &in));
   net.post([&] {
     other.progress();
@@ -210,11 +213,11 @@ TEST_P(RdmAv, TheAddressOfAStrangerComesWithTheError) {
 // Two thousand other entries come and go: the peers are still reached.
 TEST_P(RdmAv, ManyEntriesLeadToTheirPeers) {
   AV_NEEDED();
-  std::string addresses;
+  std::vector<std::string> addresses;
   std::vector<fi_addr_t> names(2000);
   Net net(4, options());
-  for (uint16_t port = 1; port <= 2000; ++port) addresses += address_at(options(), port);
-  EXPECT_EQ(fi_av_insert(net[0].av, addresses.data(), 2000, names.data(), 0, nullptr), 2000);
+  for (uint16_t port = 1; port <= 2000; ++port) addresses.push_back(address_at(options(), port));
+  EXPECT_EQ(insert_addresses(net[0].av, addresses, names.data()), 2000);
   for (size_t to : {1, 2, 3}) net.exchange(0, to);
   EXPECT_EQ(fi_av_remove(net[0].av, names.data(), 2000, 0), 0);
   for (size_t to : {1, 2, 3}) net.exchange(0, to);

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tests/conformance/rdm_harness.h"
+#include "tests/conformance/text_addresses.h"
 
 namespace weft::conformance::rdm {
 namespace {
@@ -124,7 +125,7 @@ TEST(Bind, QueuesMayFollowIfThereAreCounters) {
   must(fi_enable(app.ep));
   const std::string name = app.name();
   fi_addr_t self = FI_ADDR_NOTAVAIL;
-  ASSERT_EQ(fi_av_insert(app.av, name.data(), 1, &self, 0, nullptr), 1);
+  ASSERT_EQ(insert_address(app.av, name, &self, 0, nullptr), 1);
   char in[8] = {};
   const auto exchange = [&](uint64_t times) {
     must(fi_recv(app.ep, in, sizeof in, nullptr, FI_ADDR_UNSPEC, in));
@@ -628,7 +629,7 @@ void AnyOrder::run() {
           Side &peer = side == &sides_[0] ? sides_[1] : sides_[0];
           const std::string name = address_of(
               [&](char *buffer, size_t *size) { return fi_getname(peer.ep.fid(), buffer, size); });
-          ASSERT_EQ(fi_av_insert(side->av, name.data(), 1, &side->peer, 0, nullptr), 1);
+          ASSERT_EQ(insert_address(side->av, name, &side->peer, 0, nullptr), 1);
         }
       },
       enabled);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/conformance/rdm_harness.h"
+#include "tests/conformance/text_addresses.h"
 #include "tests/conformance/watchdog.h"
 
 namespace weft::conformance::rdm {
@@ -283,7 +284,7 @@ TEST(RdmSizes, AnAddressVectorTakesMoreThanItsCount) {
     must(fi_av_open(node.domain, &attr, av.out(), nullptr));
     for (size_t i = 0; i < count; ++i) {
       fi_addr_t to = FI_ADDR_NOTAVAIL;
-      ASSERT_EQ(fi_av_insert(av, name.data(), 1, &to, 0, nullptr), 1) << "address " << i;
+      ASSERT_EQ(insert_address(av, name, &to, 0, nullptr), 1) << "address " << i;
       ASSERT_EQ(to, attr.type == FI_AV_TABLE ? i : to);
     }
   }

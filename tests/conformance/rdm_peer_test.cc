@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "tests/conformance/rdm_harness.h"
+#include "tests/conformance/text_addresses.h"
 
 namespace weft::conformance::rdm {
 namespace {
@@ -913,7 +914,7 @@ TEST_F(RdmPeer, TheOwnersEventQueueGetsEvents) {
   must(fi_av_bind(av, imported.fid(), 0));
   const auto insert = [&](const std::string &address) {
     fi_addr_t at = FI_ADDR_NOTAVAIL;
-    must(fi_av_insert(av, address.data(), 1, &at, 0, &options));
+    must(insert_address(av, address, &at, 0, &options));
   };
   insert(other.name());
   std::optional<EventEntry> got = read_event(owners);
@@ -956,7 +957,7 @@ TEST_F(RdmPeer, TheOwnersEventQueueGetsEvents) {
   must(fi_av_open(node.domain, &av_attr, second.out(), nullptr));
   must(fi_av_bind(second, vain.fid(), 0));
   fi_addr_t at = FI_ADDR_NOTAVAIL;
-  must(fi_av_insert(second, other.name().data(), 1, &at, 0, &options));
+  must(insert_address(second, other.name(), &at, 0, &options));
   EXPECT_EQ(fi_eq_read(vain, &got->event, nullptr, 0, 0), -FI_EAVAIL);
   EXPECT_EQ(fi_eq_readerr(vain, &error, 0), ssize_t(sizeof error));
   EXPECT_EQ(error.err, FI_EINVAL);
@@ -1011,7 +1012,7 @@ TEST_F(RdmPeer, AddressVectorsAndTheirSetsAreShared) {
   EXPECT_EQ(fi_av_set(own, &set_attr, &refused, &set_context), -FI_EINVAL)
       << "the address is not in this vector";
   fi_addr_t at = FI_ADDR_NOTAVAIL;
-  ASSERT_EQ(fi_av_insert(own, other.name().data(), 1, &at, 0, nullptr), 1);
+  ASSERT_EQ(insert_address(own, other.name(), &at, 0, nullptr), 1);
   ASSERT_EQ(at, itself);
   Handle<fid_av_set> here;
   must(fi_av_set(own, &set_attr, here.out(), &set_context));

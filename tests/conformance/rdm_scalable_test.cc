@@ -14,6 +14,7 @@
 
 #include "tests/conformance/process.h"
 #include "tests/conformance/rdm_harness.h"
+#include "tests/conformance/text_addresses.h"
 
 namespace weft::conformance::rdm {
 namespace {
@@ -73,7 +74,7 @@ struct Scalable : Application {
   }
   fi_addr_t insert(const std::string &address) {
     fi_addr_t to = FI_ADDR_NOTAVAIL;
-    must(fi_av_insert(av, address.data(), 1, &to, 0, nullptr) == 1 ? 0 : -FI_EINVAL);
+    must(insert_address(av, address, &to, 0, nullptr) == 1 ? 0 : -FI_EINVAL);
     return to;
   }
   void progress() {
@@ -278,7 +279,7 @@ TEST(RdmScalable, APlainEndpointNamesContexts) {
   must(fi_enable(ep));
   const std::string name = a.name();
   fi_addr_t to = FI_ADDR_NOTAVAIL;
-  ASSERT_EQ(fi_av_insert(av, name.data(), 1, &to, 0, nullptr), 1);
+  ASSERT_EQ(insert_address(av, name, &to, 0, nullptr), 1);
   Drive drive({&a}, &plain);
   for (size_t i = 0; i < 4; ++i)
     exchange(drive, ep, cq, fi_rx_addr(to, int(i), kBits), a.rx[i].ep, a.rx[i].cq);
@@ -505,7 +506,7 @@ TEST(RdmScalable, AnAddressVectorThatProcessesShare) {
   c.open_tx(0);
   const std::string peer = b.name();
   fi_addr_t to = FI_ADDR_NOTAVAIL;
-  ASSERT_EQ(fi_av_insert(writer, peer.data(), 1, &to, 0, nullptr), 1);
+  ASSERT_EQ(insert_address(writer, peer, &to, 0, nullptr), 1);
   Drive drive({&a, &b, &c});
   exchange(drive, c.tx[0].ep, c.tx[0].cq, fi_rx_addr(to, 2, kBits), b.rx[2].ep, b.rx[2].cq);
   c.tx.clear();
@@ -811,7 +812,7 @@ TEST(RdmScalable, TheVectorChangesUnderTraffic) {
   std::thread changer([&] {
     while (!stop) {
       fi_addr_t at = FI_ADDR_NOTAVAIL;
-      if (fi_av_insert(a.av, name.data(), 1, &at, 0, nullptr) != 1) ++bad;
+      if (insert_address(a.av, name, &at, 0, nullptr) != 1) ++bad;
       if (fi_av_remove(a.av, &at, 1, 0) != 0) ++bad;
     }
   });

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "tests/conformance/rdm_harness.h"
+#include "tests/conformance/text_addresses.h"
 
 namespace weft::conformance::rdm {
 namespace {
@@ -116,7 +117,7 @@ TEST_P(RdmSharedAv, AReaderNeedsAVectorAndChangesNothing) {
   Node shared(options(name)), reader(options(name, FI_READ));
   const std::string address = shared.name();
   fi_addr_t one = shared.insert(address), two = FI_ADDR_NOTAVAIL;
-  EXPECT_EQ(fi_av_insert(reader.av, address.data(), 1, &two, 0, nullptr), -FI_EACCES);
+  EXPECT_EQ(insert_address(reader.av, address, &two, 0, nullptr), -FI_EACCES);
   EXPECT_EQ(fi_av_remove(reader.av, &one, 1, 0), -FI_EACCES);
   char found[256];
   size_t size = sizeof found;

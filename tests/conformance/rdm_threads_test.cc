@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/conformance/rdm_harness.h"
+#include "tests/conformance/text_addresses.h"
 
 namespace weft::conformance::rdm {
 namespace {
@@ -104,7 +105,7 @@ TEST_P(RdmThreads, TheAddressVectorChangesUnderTraffic) {
       fi_addr_t at = FI_ADDR_NOTAVAIL;
       char buffer[64];
       size_t size = sizeof buffer;
-      if (fi_av_insert(net[0].av, name.data(), 1, &at, 0, nullptr) != 1) ++bad;
+      if (insert_address(net[0].av, name, &at, 0, nullptr) != 1) ++bad;
       if (fi_av_lookup(net[0].av, at, buffer, &size) != 0) ++bad;
       if (fi_av_remove(net[0].av, &at, 1, 0) != 0) ++bad;
     }

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "tests/conformance/rdm_harness.h"
+#include "tests/conformance/text_addresses.h"
 
 namespace weft::conformance::rdm {
 namespace {
@@ -43,7 +44,7 @@ class RdmUserId : public ::testing::TestWithParam<enum fi_av_type> {
     fi_addr_t name = net->at(owner, peer);
     must(fi_av_remove(node.av, &name, 1, 0));
     if (id) name = *id;
-    ASSERT_EQ(fi_av_insert(node.av, address.data(), 1, &name, id ? FI_AV_USER_ID : 0, nullptr), 1);
+    ASSERT_EQ(insert_address(node.av, address, &name, id ? FI_AV_USER_ID : 0, nullptr), 1);
     ASSERT_EQ(name, net->at(owner, peer)) << "what calls take is no id";
   }
   void send(size_t from, std::vector<uint8_t> &out, bool tagged = true, size_t to = kTarget) {
@@ -142,7 +143,7 @@ TEST_P(RdmUserId, ASavedMessageComesWithTheIdAtItsCompletion) {
   must(fi_av_remove(target.av, names, 2, 0));
   const std::string other = (*net)[kB].name();
   fi_addr_t place = kId;
-  ASSERT_EQ(fi_av_insert(target.av, other.data(), 1, &place, FI_AV_USER_ID, nullptr), 1);
+  ASSERT_EQ(insert_address(target.av, other, &place, FI_AV_USER_ID, nullptr), 1);
   ASSERT_EQ(place, names[0]) << "where the sender was";
   receive(target.ep, in);
   EXPECT_EQ(told().source, FI_ADDR_NOTAVAIL);
@@ -336,14 +337,16 @@ TEST_P(RdmUserId, EveryWayToInsertTakesThem) {
 
   // The address between the two cannot be inserted: it gets no place and no id.
   std::string nobody(addresses[0].size(), '\0');
-  if (target.info->addr_format == FI_ADDR_CXI)
+  if (has_text_addresses())
+    nobody = "fi_shm://";
+  else if (target.info->addr_format == FI_ADDR_CXI)
     std::ranges::fill(nobody, '\xff');
   else
     std::memcpy(nobody.data(), addresses[0].data(), sizeof(sa_family_t));
-  const std::string all = addresses[0] + nobody + addresses[1];
+  const std::vector<std::string> all = {addresses[0], nobody, addresses[1]};
   fi_addr_t three[] = {kId + 20, kId + 21, kId + 22};
   int errors[] = {-1, -1, -1};
-  ASSERT_EQ(fi_av_insert(target.av, all.data(), 3, three, FI_AV_USER_ID | FI_SYNC_ERR, errors), 2);
+  ASSERT_EQ(insert_addresses(target.av, all, three, FI_AV_USER_ID | FI_SYNC_ERR, errors), 2);
   EXPECT_EQ(errors[0], 0);
   EXPECT_NE(errors[1], 0);
   EXPECT_EQ(errors[2], 0);
@@ -352,7 +355,7 @@ TEST_P(RdmUserId, EveryWayToInsertTakesThem) {
   names[1] = three[2];
   expect(kId + 20, kId + 22);
 
-  EXPECT_EQ(fi_av_insert(target.av, all.data(), 1, nullptr, FI_AV_USER_ID, nullptr), -FI_EINVAL)
+  EXPECT_EQ(insert_address(target.av, all[0], nullptr, FI_AV_USER_ID, nullptr), -FI_EINVAL)
       << "no array, no ids";
 }
 
@@ -378,10 +381,10 @@ TEST_P(RdmUserId, InsertionsThatEndWithAnEventTakeThem) {
   must(fi_ep_bind(ep, host.rx_cq.fid(), FI_RECV));
   must(fi_enable(ep));
 
-  const std::string both = (*net)[kA].name() + (*net)[kB].name();
+  const std::vector<std::string> both = {(*net)[kA].name(), (*net)[kB].name()};
   fi_addr_t names[] = {kId, kOtherId};
   int mark = 0;
-  ASSERT_EQ(fi_av_insert(av, both.data(), 2, names, FI_AV_USER_ID, &mark), 0);
+  ASSERT_EQ(insert_addresses(av, both, names, FI_AV_USER_ID, &mark), 0);
   uint32_t event = 0;
   fi_eq_entry entry{};
   EXPECT_TRUE(
@@ -421,7 +424,7 @@ TEST_P(RdmUserId, AVectorOpenedForThemHasThemSetAfterTheInsertion) {
   EXPECT_EQ(source_of(kA), FI_ADDR_NOTAVAIL);
   const std::string address = (*net)[kA].name();
   fi_addr_t name = kId;
-  EXPECT_EQ(fi_av_insert(target.av, address.data(), 1, &name, FI_AV_USER_ID, nullptr), -FI_EINVAL);
+  EXPECT_EQ(insert_address(target.av, address, &name, FI_AV_USER_ID, nullptr), -FI_EINVAL);
   EXPECT_EQ(name, kId);
   EXPECT_EQ(fi_av_set_user_id(target.av, 1000000, kId, 0), -FI_EINVAL) << "no such entry";
 }
@@ -433,7 +436,7 @@ TEST_P(RdmUserId, WithoutTheCapabilityTheyAreRefused) {
   Node &target = (*net)[kTarget];
   const std::string address = (*net)[kA].name();
   fi_addr_t name = kId;
-  EXPECT_LT(fi_av_insert(target.av, address.data(), 1, &name, FI_AV_USER_ID, nullptr), 0);
+  EXPECT_LT(insert_address(target.av, address, &name, FI_AV_USER_ID, nullptr), 0);
   EXPECT_LT(fi_av_insertsvc(target.av, test_node(), "7000", &name, FI_AV_USER_ID, nullptr), 0);
   EXPECT_LT(fi_av_insertsym(target.av, test_node(), 1, "7000", 1, &name, FI_AV_USER_ID, nullptr),
             0);

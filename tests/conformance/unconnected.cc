@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "tests/conformance/text_addresses.h"
+
 namespace weft::conformance::unconnected {
 
 Info ask(const Options &options, const std::function<void(fi_info &)> &change, const char *node,
@@ -58,9 +60,7 @@ Node::Node(const Options &wanted, Node *sibling, const std::function<void(Node &
 
 fi_addr_t Node::insert(const std::string &address, size_t key) {
   fi_addr_t to = keys.empty() ? FI_ADDR_NOTAVAIL : keys.at(key);
-  const char *text = address.c_str();  // those in text are an array of pointers (fi_av.3)
-  const void *what = info->addr_format == FI_ADDR_STR ? static_cast<const void *>(&text) : text;
-  const int n = fi_av_insert(av, what, 1, &to, keys.empty() ? 0 : FI_AUTH_KEY, nullptr);
+  const int n = insert_address(av, address, &to, keys.empty() ? 0 : FI_AUTH_KEY);
   if (n != 1) throw std::runtime_error("fi_av_insert: " + error_text(n));
   return to;
 }
