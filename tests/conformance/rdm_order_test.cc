@@ -17,6 +17,10 @@ namespace {
 // written last. What it did before must not matter, such as whom it heard of last.
 class RdmOrderOfPeers : public ::testing::TestWithParam<size_t> {
  protected:
+  void SetUp() override {
+    if (stack() == "shm")
+      GTEST_SKIP() << "each peer has a ring of its own, and an access is complete when it is over";
+  }
   // Application `i` calls, and has the progress that its bytes need to leave. All others sleep.
   template <class Call>
   void alone(Net &net, size_t i, Call call) {

@@ -10,6 +10,7 @@ hangs on nothing, and nothing of either user is written to. Becoming two users t
 """
 
 import argparse
+import fcntl
 import os
 import pathlib
 import select
@@ -17,6 +18,7 @@ import shutil
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -261,6 +263,62 @@ class HostileUsers(unittest.TestCase):
         self.assertEqual([path for path in left if path.exists()], [])
         self.run_owner(OPTIONS.bin / "weft", "trace", "rm", killed.pid)
         self.assertEqual(list(self.runtime.iterdir()), [])
+
+
+    def test_links_of_shm(self):
+        """A process of another user that finds an endpoint of shm gets no link: no answer, and the socket is closed."""
+        if not (OPTIONS.lib / "weft" / "shm.so").exists():
+            self.skipTest("shm is not built")
+        pingpong = (OPTIONS.bin / "fi_pingpong", "-p", "shm", "-e", "rdm", "-I", "999999999")  # until they are killed
+        server = self.start(*pingpong, FI_PROVIDER="shm")
+        self.addCleanup(lambda: (server.kill(), server.communicate()))
+
+        def names():
+            with open("/proc/net/unix", encoding="utf-8") as sockets:
+                return [line.split()[-1] for line in sockets if "@weft-shm/" in line and f":{OWNER}:" in line]
+        clients = []
+        self.addCleanup(lambda: [(client.kill(), client.communicate()) for client in clients])
+
+        def has_two():  # the server opens its endpoint when the client has come, which ends where the server is not ready
+            if not clients or clients[-1].poll() is not None:
+                clients.append(self.start(*pingpong, "127.0.0.1", FI_PROVIDER="shm"))
+            return len(names()) == 2
+        self.wait_for(has_two, "no endpoints")
+        name = names()[0]
+        for user, is_answered in ((OWNER, True), (OTHER, False)):
+            self.assertEqual(self.ask_for_link(user, name), is_answered, f"user {user}")
+        self.assertIsNone(server.poll(), "it goes on")
+
+    @staticmethod
+    def ask_for_link(user, name):
+        """Whether an endpoint of shm answers a process of this user (plugins/shm/wire/hello.h)."""
+        lines, payload = 512, 128 << 10
+        page = os.sysconf("SC_PAGESIZE")
+        memory = os.memfd_create("test", os.MFD_ALLOW_SEALING)
+        os.ftruncate(memory, -(-2 * (64 + lines * 64 + payload) // page) * page)
+        fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        hello = struct.pack("<8sIIQQII48s", b"weftshmh", 1, 0, 0, 0, lines, payload, b"asker")
+        child = os.fork()
+        if child == 0:
+            status = 2
+            try:
+                os.setresgid(user, user, user)
+                os.setresuid(user, user, user)
+                with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asker:
+                    asker.settimeout(LIMIT)
+                    asker.connect(name.replace("@", "\0", 1))
+                    try:
+                        socket.send_fds(asker, [hello], [memory])
+                        status = 0 if asker.recv(128).startswith(b"weftshma") else 1
+                    except (BrokenPipeError, ConnectionResetError):
+                        status = 1
+            finally:
+                os._exit(status)
+        os.close(memory)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status not in (0, 1):
+            raise AssertionError(f"the child of user {user} could not ask")
+        return status == 0
 
 
 def main():

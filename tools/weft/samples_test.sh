@@ -58,7 +58,7 @@ sample laptop.yaml "$user" 'domains[0] == "lo" and [o["domain"] for o in offers 
 sample laptop.yaml "$site" '"not in providers.enable" in why("cxi")["reason"] and offers == []' --as "--ep rdm -p cxi"
 sample ethernet.yaml "$site" 'domains[0] == "eth1" and "eth0" in domains and "docker0" not in domains and ":15:" in chosen["rule"]' --as "--ep rdm"
 sample ethernet.yaml "$site" 'offers == [] and "udp is disabled" in why("udp")["reason"]' --as "--ep dgram"
-sample infiniband.yaml "$site" 'chosen["stack"] == "tcp;ofi_rxm" and domains == ["ib0", "eth0", "eth1"] and why("verbs;ofi_rxm")["stage"] in ("policy", "device", "dlopen", "getinfo", "hints")' \
+sample infiniband.yaml "$site" 'chosen["stack"] == "tcp;ofi_rxm" and domains == ["ib0", "eth0", "eth1", "shm"] and why("verbs;ofi_rxm")["stage"] in ("policy", "device", "dlopen", "getinfo", "hints")' \
   --as "--ep rdm"
 sample infiniband.yaml "$site" 'why("verbs")["stage"] != "manifest" and "docker0" not in domains' --host login3
 sample slingshot.yaml "$site" 'domains[0] == "hsn0" and "eth0" in domains and offers[0]["stack"] == "tcp" and why("cxi")' --as "--ep rdm"

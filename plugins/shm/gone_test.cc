@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Peers whose process is killed: what they had sent arrives, what is under way toward them fails,
+// and nothing is left of them.
+#include <dirent.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/conformance/rdm_harness.h"
+
+namespace weft::conformance::rdm {
+namespace {
+
+constexpr size_t kLong = 300'000;  // bytes of a message that stays in its sender
+
+size_t open_descriptors() {
+  size_t count = 0;
+  DIR *const folder = ::opendir("/proc/self/fd");
+  while (::readdir(folder) != nullptr) ++count;
+  ::closedir(folder);
+  return count;
+}
+
+// Of an operation toward a peer that is gone, which may not have answered yet.
+bool tells_so(const Completion &done) {
+  return done.err == FI_ECONNRESET || done.err == FI_ECONNREFUSED;
+}
+
+// Whether a socket of this host has the name of the endpoint.
+bool has_socket(const std::string &address) {
+  const std::string name =
+      "@weft-shm/" + std::string(address.substr(address.find("://") + 3).c_str());
+  std::ifstream sockets("/proc/net/unix");
+  for (std::string line; std::getline(sockets, line);)
+    if (line.ends_with(name)) return true;
+  return false;
+}
+
+// One application here, and one in another process, which know each other.
+struct Pair : Driver {
+  explicit Pair(Child &child) : peer_name(hear_text(child.socket())) {
+    to = node.insert(peer_name);
+    tell_text(child.socket(), node.name());
+  }
+  void progress() override { node.progress(); }
+  Node node{Options()};
+  const std::string peer_name;
+  fi_addr_t to = FI_ADDR_NOTAVAIL;
+};
+
+// The other process: does `act` and then makes progress until it is killed.
+template <class Act>
+auto peer(Act act) {
+  return [act](int socket) {
+    Node node{Options()};
+    tell_text(socket, node.name());
+    const fi_addr_t to = node.insert(hear_text(socket));
+    act(node, to);
+    tell(socket, 1);
+    for (;;) node.progress();
+  };
+}
+
+void nothing(Node &, fi_addr_t) {}
+
+TEST(ShmGone, WhatIsUnderWayFails) {
+  if (!in_fresh_process()) return;
+  covers("errors of dead peers");
+  std::vector<uint8_t> longer(kLong), delivered(10);
+  Child child(peer(nothing));
+  Pair pair(child);
+  hear(child.socket());
+  // Nobody receives: a message that stays here, and one that has to be in a receive.
+  must(fi_tsend(pair.node.ep, longer.data(), longer.size(), nullptr, pair.to, 1, &longer));
+  fi_msg_tagged message{};
+  const iovec iov{delivered.data(), delivered.size()};
+  message.msg_iov = &iov;
+  message.iov_count = 1;
+  message.addr = pair.to;
+  message.context = &delivered;
+  must(fi_tsendmsg(pair.node.ep, &message, FI_DELIVERY_COMPLETE));
+  child.kill();
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(tells_so(pair.wait(pair.node.tx_cq)));
+  // From now on nobody has the name.
+  must(fi_tsend(pair.node.ep, delivered.data(), 1, nullptr, pair.to, 1, &delivered));
+  EXPECT_EQ(pair.wait(pair.node.tx_cq).err, FI_ECONNREFUSED);
+}
+
+TEST(ShmGone, AThreadThatSleepsIsTold) {
+  if (!in_fresh_process()) return;
+  covers("errors of dead peers, FI_WAIT_UNSPEC");
+  std::vector<uint8_t> longer(kLong);
+  Options options;
+  options.tx_cq = Options::cq_attr(FI_CQ_FORMAT_TAGGED, FI_WAIT_UNSPEC);
+  Child child(peer(nothing));
+  Node node(options);
+  const fi_addr_t to = node.insert(hear_text(child.socket()));
+  tell_text(child.socket(), node.name());
+  hear(child.socket());
+  must(fi_tsend(node.ep, longer.data(), longer.size(), nullptr, to, 1, &longer));
+  std::thread killer([&] { child.kill(); });
+  fi_cq_tagged_entry entry;
+  const auto wait_ms = int(patience().count());
+  EXPECT_EQ(fi_cq_sread(node.tx_cq, &entry, 1, nullptr, wait_ms), -FI_EAVAIL);
+  killer.join();
+}
+
+TEST(ShmGone, WhatItHadSentArrives) {
+  if (!in_fresh_process()) return;
+  covers("errors of dead peers");
+  std::vector<uint8_t> in(20'000), lost(kLong);
+  Child child(peer([](Node &node, fi_addr_t to) {
+    std::vector<uint8_t> shorter = pattern(100, 1), longer = pattern(10'000, 2);
+    static std::vector<uint8_t> longest(kLong);
+    must(fi_tsend(node.ep, shorter.data(), shorter.size(), nullptr, to, 1, nullptr));
+    must(fi_tsend(node.ep, longer.data(), longer.size(), nullptr, to, 2, nullptr));
+    must(fi_tsend(node.ep, longest.data(), longest.size(), nullptr, to, 3, nullptr));
+  }));
+  Pair pair(child);
+  hear(child.socket());
+  child.kill();
+  must(fi_trecv(pair.node.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 2, 0, &in));
+  const Completion second = pair.wait(pair.node.rx_cq);
+  EXPECT_EQ(second.err, 0);
+  ASSERT_EQ(second.len, 10'000u);
+  in.resize(10'000);
+  EXPECT_EQ(in, pattern(10'000, 2));
+  must(fi_trecv(pair.node.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
+  EXPECT_EQ(pair.wait(pair.node.rx_cq).len, 100u);
+  // The last one was announced, and its bytes went with its process.
+  must(fi_trecv(pair.node.ep, lost.data(), lost.size(), nullptr, FI_ADDR_UNSPEC, 3, 0, &lost));
+  EXPECT_EQ(pair.wait(pair.node.rx_cq).err, FI_ECONNRESET);
+}
+
+TEST(ShmGone, NothingIsLeft) {
+  if (!in_fresh_process()) return;
+  size_t before = 0;
+  for (int life = 0; life < 3; ++life) {
+    Child child(peer(nothing));
+    std::vector<uint8_t> out(kLong);
+    {
+      Pair pair(child);
+      hear(child.socket());
+      EXPECT_TRUE(has_socket(pair.peer_name));
+      must(fi_tsend(pair.node.ep, out.data(), out.size(), nullptr, pair.to, 1, &out));
+      child.kill();
+      EXPECT_FALSE(has_socket(pair.peer_name));
+      EXPECT_TRUE(tells_so(pair.wait(pair.node.tx_cq)));
+    }
+    if (life == 0) before = open_descriptors();
+    EXPECT_LE(open_descriptors(), before);
+  }
+}
+
+}  // namespace
+}  // namespace weft::conformance::rdm

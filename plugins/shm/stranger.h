@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Stranger: a process that has connected and has not said yet who it is.
+//
+// Example:
+//    inline bool is_root(const Endpoint::Stranger &stranger);  // it is private to the endpoint
+#ifndef WEFT_PLUGINS_SHM_STRANGER_H
+#define WEFT_PLUGINS_SHM_STRANGER_H
+
+#include <utility>
+
+#include "plugins/shm/endpoint.h"
+
+namespace weft::shm {
+
+struct Endpoint::Stranger final : Watched {
+  Stranger(sdk::UniqueFd fd, const Process &who)
+      : Watched(What::kStranger), socket(std::move(fd)), process(who) {}
+  sdk::UniqueFd socket;
+  const Process process;
+};
+
+}  // namespace weft::shm
+
+#endif
