@@ -51,7 +51,6 @@ class Watcher {
   // `wire` is the link with `peer` from now on; `before`: what it was until now.
   virtual void on_link(const Endpoint &, const Peer &, const WirePtr &, const WirePtr &) {}
   virtual void on_message(const Endpoint &, const Peer &, const WirePtr &, const Message &) {}
-  // One of `all` makes room; `candidates` could have.
   // An answer to a call of ours.
   virtual void on_answer(const Endpoint &, const Peer &, const Wire &) {}
   // What waited for a link is sent by `wire`.
