@@ -106,7 +106,7 @@ struct Friendship {
   bool apart = false;    // one of them was closed: so they may until the present two have met
   bool may_meet = false;
   bool keyed = false;  // both have an auth_key, and nobody else
-  unsigned life = 0;   // counts how often one was closed
+  unsigned life = 0;   // counts how often messages under way were excused
   // Messages of the thief: all, and those that are older than the present connection.
   uint32_t stolen = 0, old_stolen = 0;
   std::vector<Message> messages;

@@ -207,7 +207,9 @@ void World::dismiss() {
 void World::reunite() {
   for (int idle = 0; idle < 30; ++idle)
     if (attend()) idle = 0;
-  friendship_.excused = friendship_.apart = false;
+  friendship_.apart = false;
+  // Nobody recorded what arrived until now, so earlier messages stay excused.
+  if (std::exchange(friendship_.excused, false)) ++friendship_.life;
   friendship_.old_stolen = friendship_.stolen;
   say(*us_.endpoints[0]);
   say(*them_.endpoints[0]);
