@@ -30,25 +30,21 @@ bool has_open_object(const fi_info *hints) {
 }
 
 // FI_PROVIDER or a stack of a file spells it out.
-bool is_spelt_out(const Policy &policy, const Candidate &candidate) {
-  return candidate.origin.is(Rule::Kind::kSpelt) ||
-         std::ranges::any_of(policy.stacks, [&](const StackSpec &spec) {
-           return !spec.origin.where.is(Rule::Kind::kBuiltIn) &&
-                  candidate.origin == Rule::stack(spec.name);
-         });
+bool is_spelt_out(const Candidate &candidate) {
+  return candidate.origin.is(Rule::Kind::kSpelt) || candidate.in_file;
 }
 
 }  // namespace
 
 bool names_providers(const Policy &policy, const Candidate &candidate, const fi_info *hints) {
-  if (is_spelt_out(policy, candidate) || has_open_object(hints)) return true;
+  if (is_spelt_out(candidate) || has_open_object(hints)) return true;
   return std::ranges::all_of(candidate.providers(), [&](const UnitInfo *unit) {
     return filter_names(policy, *unit) || hints_name(hints, *unit);
   });
 }
 
 bool is_configured(const Policy &policy, const Candidate &candidate) {
-  if (is_spelt_out(policy, candidate)) return true;
+  if (is_spelt_out(candidate)) return true;
   return std::ranges::any_of(candidate.providers(), [&](const UnitInfo *unit) {
     return filter_names(policy, *unit) || enables(policy, *unit) ||
            !settings_of(policy, *unit).empty();

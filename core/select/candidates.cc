@@ -4,9 +4,12 @@
 #include <weft/nearest.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "core/base/each_element.h"
 #include "core/base/same_word.h"
+#include "core/select/suggestions.h"
 #include "core/stack/check_order.h"
 
 namespace weft {
@@ -16,6 +19,9 @@ constexpr uint32_t bit(uint32_t kind) {
   return 1u << kind;
 }
 constexpr uint32_t kStackable = bit(WEFT_KIND_PROVIDER) | bit(WEFT_KIND_LAYER);
+
+// Names in FI_PROVIDER that are told one by one. Those behind them are counted.
+constexpr size_t kMaxBadNames = 64;
 
 using Chain = std::vector<CandidateElement>;
 
@@ -44,7 +50,12 @@ void append_units(const Chain &chain, StackUnits &units) {
 class Maker {
  public:
   Maker(const Policy &policy, const std::vector<UnitInfo> &units, DecisionRecord &notes)
-      : policy_(policy), units_(units), notes_(notes) {}
+      : policy_(policy), units_(units), notes_(notes) {
+    for (const StackSpec &spec : policy.stacks) stacks_.emplace(spec.name, &spec);
+    if (policy.use)
+      for (const Sourced<std::string> &name : policy.use->value) used_.insert(name.value);
+    if (policy.filter && !policy.filter->exclude) read_filter();
+  }
 
   std::vector<Candidate> make() {
     hooks();
@@ -66,9 +77,9 @@ class Maker {
     for (const Word &word : policy_.hooks) {
       const UnitInfo *unit = find_unit(units_, word.text);
       const auto given = policy_.variables.find("FI_HOOK");
-      const std::string column = "FI_HOOK" +
-                                 (given != policy_.variables.end() ? "=" + given->second : "") +
-                                 " (column " + std::to_string(word.column) + "): ";
+      const std::string column =
+          (given != policy_.variables.end() ? as_given("FI_HOOK", given->second) : "FI_HOOK") +
+          " (column " + std::to_string(word.column) + "): ";
       const Rule rule = Rule::environment("FI_HOOK", static_cast<uint32_t>(word.column));
       if (unit == nullptr || unit->kind != WEFT_KIND_HOOK) {
         hooks_refused_ = {
@@ -124,7 +135,7 @@ class Maker {
       return reject(candidate, Stage::kPolicy, std::move(verdict));
     Judgement of_units;
     each_element(candidate.elements, [&](const CandidateElement &element) {
-      if (of_units.accepted) of_units = judge_unit(policy_, *element.unit);
+      if (of_units.accepted) of_units = verdict_on(*element.unit);
     });
     if (!of_units.accepted) return reject(candidate, Stage::kPolicy, std::move(of_units));
     if (!hooks_refused_.accepted) return reject(candidate, Stage::kPolicy, hooks_refused_);
@@ -134,26 +145,32 @@ class Maker {
           {false, Cause::kBadOrder, order.error().text, "correct the stack", candidate.origin});
   }
 
+  // The lists that it is judged by may be long, and a unit is part of many candidates.
+  const Judgement &verdict_on(const UnitInfo &unit) {
+    const auto [verdict, is_new] = verdicts_.try_emplace(&unit);
+    if (is_new) verdict->second = judge_unit(policy_, unit);
+    return verdict->second;
+  }
+
   void use() {
     if (!policy_.use) return;
     size_t place = 0;
+    std::vector<std::string> known;
+    for (const StackSpec &one : policy_.stacks) known.push_back(one.name);
+    Suggestions suggestions;
     for (const Sourced<std::string> &name : policy_.use->value) {
       Candidate candidate;
       candidate.preference = place++;
       candidate.origin = Rule::stack(name.value);
-      bool defined = false;
-      for (const StackSpec &spec : policy_.stacks) {
-        if (spec.name != name.value) continue;
-        defined = true;
-        Candidate part = candidate;
-        fill(part, spec);
-        add(std::move(part));
+      const auto [first, last] = stacks_.equal_range(name.value);
+      for (auto part = first; part != last; ++part) {
+        Candidate made = candidate;
+        fill(made, *part->second);
+        add(std::move(made));
       }
-      if (defined) continue;
-      std::vector<std::string> known;
-      for (const StackSpec &one : policy_.stacks) known.push_back(one.name);
+      if (first != last) continue;
       Remedy remedy;
-      remedy.meant = nearest(name.value, known);
+      remedy.meant = suggestions.nearest_to(name.value, known);
       if (remedy.meant.empty()) remedy.words = "define it under stacks";
       candidate.name = name.value;
       reject(candidate, Stage::kPolicy,
@@ -164,6 +181,7 @@ class Maker {
   }
 
   void fill(Candidate &candidate, const StackSpec &spec) {
+    candidate.in_file = !spec.origin.where.is(Rule::Kind::kBuiltIn);
     candidate.protocol = spec.protocol;
     candidate.auto_progress = spec.auto_progress;
     candidate.only_for_caps = spec.only_for_caps;
@@ -213,21 +231,20 @@ class Maker {
     return Filled::kWhole;
   }
 
-  bool is_stack(std::string_view name) const {
-    return std::ranges::any_of(policy_.stacks,
-                               [&](const StackSpec &spec) { return same_word(spec.name, name); });
-  }
-
   // Names in FI_PROVIDER: unknown ones are reported, stacks of several units are tried as they are.
   void filter() {
     if (!policy_.filter) return;
+    WordSet labels;
+    for (const StackSpec &spec : policy_.stacks) labels.insert(spec.name);
+    const std::string given = as_given("FI_PROVIDER", policy_.filter->text);
+    size_t bad = 0;
     for (const FilterItem &item : policy_.filter->items) {
       Candidate candidate;
       candidate.origin = Rule::spelt_in("FI_PROVIDER");
       bool whole = true;
       for (const Word &word : item.units) {
         const UnitInfo *unit = find_unit(units_, word.text);
-        if (unit == nullptr && item.units.size() == 1 && is_stack(word.text)) {
+        if (unit == nullptr && item.units.size() == 1 && labels.contains(word.text)) {
           whole = false;  // named() has it
           continue;
         }
@@ -236,11 +253,11 @@ class Maker {
           continue;
         }
         whole = false;
+        if (++bad > kMaxBadNames) continue;
         notes_.add({.candidate = word.text,
                     .stage = Stage::kManifest,
                     .cause = Cause::kBadName,
-                    .reason = "FI_PROVIDER=" + policy_.filter->text + " (column " +
-                              std::to_string(word.column) + "): " +
+                    .reason = given + " (column " + std::to_string(word.column) + "): " +
                               (unit == nullptr ? "no provider \"" + word.text + "\""
                                                : "\"" + word.text + "\" is a hook, no provider"),
                     .remedy = unit == nullptr ? known_units(units_, word.text, kStackable)
@@ -253,28 +270,32 @@ class Maker {
         std::reverse(candidate.elements.begin(), candidate.elements.end());
       add(std::move(candidate));
     }
+    if (bad > kMaxBadNames)
+      notes_.add({.candidate = "FI_PROVIDER",
+                  .stage = Stage::kManifest,
+                  .cause = Cause::kBadName,
+                  .reason = given + ": " + std::to_string(bad - kMaxBadNames) +
+                            " more names that no provider has",
+                  .remedy = "correct the variable",
+                  .rule = Rule::environment("FI_PROVIDER")});
   }
 
-  // Whether FI_PROVIDER names this stack.
-  bool wanted_by_filter(std::string_view name) const {
-    if (!policy_.filter || policy_.filter->exclude) return false;
-    return std::ranges::any_of(policy_.filter->items, [&](const FilterItem &item) {
+  // The stacks that FI_PROVIDER names.
+  void read_filter() {
+    for (const FilterItem &item : policy_.filter->items) {
       std::string there, back;  // the provider first, or last
-      for (const Word &word : item.units) {
-        there += (there.empty() ? "" : ";") + word.text;
-        back = word.text + (back.empty() ? "" : ";") + back;
+      for (size_t i = 0; i < item.units.size(); ++i) {
+        there += (i == 0 ? "" : ";") + item.units[i].text;
+        back += (i == 0 ? "" : ";") + item.units[item.units.size() - 1 - i].text;
       }
-      return same_word(there, name) || same_word(back, name) ||
-             same_word(in_ofi_names(there, units_), name) ||
-             same_word(in_ofi_names(back, units_), name);
-    });
+      wanted_.insert({there, back, in_ofi_names(there, units_), in_ofi_names(back, units_)});
+    }
   }
+  bool wanted_by_filter(std::string_view name) const { return wanted_.contains(name); }
 
   void named() {
     for (const StackSpec &spec : policy_.stacks) {
-      const bool used = policy_.use && std::ranges::any_of(
-                                           policy_.use->value,
-                                           [&](const auto &one) { return one.value == spec.name; });
+      const bool used = used_.contains(spec.name);
       if ((used && !wanted_by_filter(spec.name)) || find_unit(units_, spec.name) != nullptr)
         continue;
       Candidate candidate;
@@ -341,6 +362,11 @@ class Maker {
   DecisionRecord &notes_;
   std::vector<const UnitInfo *> hooks_;
   Judgement hooks_refused_;
+  std::multimap<std::string_view, const StackSpec *>
+      stacks_;  // by name, in the order of the policy
+  std::set<std::string_view> used_;
+  WordSet wanted_;  // the names of FI_PROVIDER, each in all of its forms
+  std::map<const UnitInfo *, Judgement> verdicts_;
   std::vector<Candidate> made_;
 };
 

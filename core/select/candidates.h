@@ -51,6 +51,7 @@ struct Candidate {
   bool auto_progress = false;              // StackSpec::auto_progress
   uint32_t version = 0;                    // StackSpec::version, where it has the name of the spec
   size_t preference = kNoPreference;       // place in `use`
+  bool in_file = false;                    // a stack of a file, not one that is built in
   Rule origin;                             // the stack of the policy, or FI_PROVIDER, that names it
   Stage stage = Stage::kPolicy;            // that of the verdict
   Judgement verdict;

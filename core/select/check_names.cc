@@ -11,9 +11,24 @@
 #include "core/select/candidates.h"
 #include "core/select/policy.h"
 #include "core/select/stock_variables.h"
+#include "core/select/suggestions.h"
 
 namespace weft {
 namespace {
+
+// Names that there are, for those that are written.
+class Names {
+ public:
+  void add(const std::string &name) {
+    if (set_.insert(name).second) in_order_.push_back(name);
+  }
+  bool has(std::string_view name) const { return set_.contains(name); }
+  const std::vector<std::string> &in_order() const { return in_order_; }
+
+ private:
+  WordSet set_;
+  std::vector<std::string> in_order_;
+};
 
 // Collects the names of a policy that no unit has.
 class NameCheck {
@@ -22,7 +37,7 @@ class NameCheck {
             std::vector<Diagnostic> &found)
       : policy_(policy), units_(units), found_(found) {
     for (const UnitInfo &unit : units) add_names(unit, known_);
-    for (const StackSpec &spec : policy.stacks) stacks_.push_back(spec.name);
+    for (const StackSpec &spec : policy.stacks) stacks_.add(spec.name);
   }
 
   // The value of a key, by its type. Those that name nothing come here.
@@ -90,7 +105,7 @@ class NameCheck {
     const UnitInfo *unit = find_unit(units_, element.name);
     const std::string kind(kind_of(element.kind));
     if (unit == nullptr) {
-      std::vector<std::string> words;
+      Names words;
       for (const UnitInfo &one : units_) {
         if (one.kind == element.kind) add_names(one, words);
       }
@@ -113,8 +128,8 @@ class NameCheck {
   // An unknown parameter of a known unit is always a mistake.
   void declared(const UnitInfo &unit, const std::string &key, const std::string &what,
                 const Rule &where) {
-    std::vector<std::string> words;
-    for (const ParamInfo &one : unit.params) words.push_back(one.name);
+    Names words;
+    for (const ParamInfo &one : unit.params) words.add(one.name);
     word(key, what, where, words, "parameter", true);
   }
   void param(const UnitInfo &unit, const std::string &key, const std::string &value,
@@ -127,28 +142,27 @@ class NameCheck {
     }
   }
 
-  void word(const std::string &name, const std::string &what, const Rule &where,
-            const std::vector<std::string> &words, const std::string &kind, bool error) {
-    if (std::any_of(words.begin(), words.end(),
-                    [&](const std::string &one) { return same_word(one, name); }))
-      return;
-    const std::string close = nearest(name, words);
+  void word(const std::string &name, const std::string &what, const Rule &where, const Names &words,
+            const std::string &kind, bool error) {
+    if (words.has(name)) return;
+    const std::string close = suggestions_.nearest_to(name, words.in_order());
     found_.push_back({error, where,
                       what + " names \"" + name + "\", and there is no such " + kind +
                           (close.empty() ? "" : ": did you mean \"" + close + "\"?")});
   }
 
  private:
-  static void add_names(const UnitInfo &unit, std::vector<std::string> &words) {
-    words.push_back(unit.name);
-    if (!unit.ofi_name.empty() && unit.ofi_name != unit.name) words.push_back(unit.ofi_name);
+  static void add_names(const UnitInfo &unit, Names &words) {
+    words.add(unit.name);
+    if (!unit.ofi_name.empty() && unit.ofi_name != unit.name) words.add(unit.ofi_name);
   }
   static std::string_view kind_of(uint32_t kind) { return kind != 0 ? kind_name(kind) : "unit"; }
 
   const Policy &policy_;
   const std::vector<UnitInfo> &units_;
   std::vector<Diagnostic> &found_;
-  std::vector<std::string> known_, stacks_;
+  Names known_, stacks_;
+  Suggestions suggestions_;
 };
 
 // The library's own variables, and one that launchers set for every libfabric.
@@ -184,12 +198,11 @@ std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<Unit
   for_each_key<PolicyContent>(
       [&](const PolicyKey &key, auto member) { check.value(key, policy.*member); });
   if (policy.filter) {
+    const std::string given = as_given("FI_PROVIDER", policy.filter->text);
     for (const FilterItem &item : policy.filter->items) {
       for (const Word &word : item.units)
-        check.unit(
-            word.text,
-            "FI_PROVIDER=" + policy.filter->text + " (column " + std::to_string(word.column) + ")",
-            Rule::environment("FI_PROVIDER", static_cast<uint32_t>(word.column)));
+        check.unit(word.text, given + " (column " + std::to_string(word.column) + ")",
+                   Rule::environment("FI_PROVIDER", static_cast<uint32_t>(word.column)));
     }
   }
   for (const auto &[variable, value] : policy.variables) {

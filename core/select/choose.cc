@@ -456,7 +456,7 @@ void Front::Impl::tell_cause(const DecisionRecord &record) {
   const bool names_filter = !policy.filter || furthest->cause == Cause::kNotChosen;
   // A mistake about hooks concerns every stack.
   const bool of_hooks = furthest->rule.is_variable("FI_HOOK");
-  notice((names_filter ? "" : "FI_PROVIDER=" + policy.filter->text + ": ") +
+  notice((names_filter ? "" : as_given("FI_PROVIDER", policy.filter->text) + ": ") +
          line_of(*furthest, {.candidate = !of_hooks, .rule = true}));
 }
 

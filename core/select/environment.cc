@@ -121,4 +121,10 @@ Result<std::vector<std::string>> parse_provider_path(std::string_view text) {
   return preferred;
 }
 
+std::string as_given(std::string_view variable, std::string_view value) {
+  constexpr size_t kMaxShown = 200;
+  std::string text = std::string(variable) + "=";
+  return text.append(value.substr(0, kMaxShown)) + (value.size() > kMaxShown ? "..." : "");
+}
+
 }  // namespace weft

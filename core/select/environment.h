@@ -52,6 +52,9 @@ Result<std::vector<Word>> parse_hooks(std::string_view text);
 // puts the folder of that file in front.
 Result<std::vector<std::string>> parse_provider_path(std::string_view text);
 
+// "FI_PROVIDER=tcp,udp", for messages. Of a long value only the beginning is there.
+std::string as_given(std::string_view variable, std::string_view value);
+
 }  // namespace weft
 
 #endif

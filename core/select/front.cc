@@ -93,8 +93,15 @@ void Front::Impl::prepare() {
   ready = true;
 }
 
+// A file may have thousands of mistakes, and every process of a job would tell them all.
 void Front::Impl::tell_about_configuration() {
-  for (const Diagnostic &one : policy.diagnostics) notice(line_of(one));
+  constexpr size_t kMaxLines = 20;
+  std::set<std::string> lines;
+  const auto tell = [&](std::string line) {
+    if (lines.size() < kMaxLines) notice(line);
+    lines.insert(std::move(line));
+  };
+  for (const Diagnostic &one : policy.diagnostics) tell(line_of(one));
   for (const Diagnostic &one : names) {
     if (one.note) {
       log(FI_LOG_CORE, __func__, __LINE__, one.text, FI_LOG_INFO);
@@ -103,12 +110,15 @@ void Front::Impl::tell_about_configuration() {
     // A name in FI_PROVIDER that nothing has is in `notes`, too.
     const bool of_variable =
         one.where.is(Rule::Kind::kEnvironment) && !one.where.is_variable("FI_PROVIDER");
-    if (one.error || of_variable) notice(line_of(one));
+    if (one.error || of_variable) tell(line_of(one));
   }
   for (const Decision &one : notes.decisions()) {
     // A name that is close to an existing one is misspelt. Others may be meant for other hosts.
-    if (!one.remedy.meant.empty()) notice(line_of(one, {.candidate = false}));
+    if (!one.remedy.meant.empty()) tell(line_of(one, {.candidate = false}));
   }
+  if (lines.size() > kMaxLines)
+    notice(std::to_string(lines.size() - kMaxLines) +
+           " more problems of the configuration: `weft config lint` tells them all");
 }
 
 void Front::Impl::notice(const std::string &line) {

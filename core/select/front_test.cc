@@ -623,6 +623,23 @@ TEST_F(FrontTest, ConfigurationMistakesGiveOneNotice) {
   EXPECT_EQ(config["diagnostics"][0]["severity"], "error");
 }
 
+// Each process of a job tells them.
+TEST_F(FrontTest, ThousandsOfMistakesGiveAFewNotices) {
+  std::string names;
+  for (int i = 0; i < 3000; ++i) names += "nm" + std::to_string(i) + ",";
+  site("version: 1\nuse: [" + names + "nm]\n");
+  ask(front({{"FI_PROVIDER", names + "tpc,tcp"}}));
+  ASSERT_EQ(notices_.size(), 21u);
+  EXPECT_THAT(notices_[0], HasSubstr("use names \"nm0\""));
+  EXPECT_EQ(notices_[20],
+            "2981 more problems of the configuration: `weft config lint` tells them all");
+  for (const std::string &one : notices_) EXPECT_LT(one.size(), 500u);
+  EXPECT_LT(front_->why_json("").value().size(), size_t{4} << 20);
+  notices_.clear();
+  ask(front({{"FI_PROVIDER", names + "nm"}}), nullptr, 0, -FI_ENODATA);
+  for (const std::string &one : notices_) EXPECT_LT(one.size(), 500u);
+}
+
 TEST_F(FrontTest, ReportsASiteThatDisablesEverything) {
   site("version: 1\nproviders: {enable: [shm]}\n");
   ask(front(), nullptr, 0, -FI_ENODATA);

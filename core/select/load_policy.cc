@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -183,7 +184,7 @@ class Merger {
       if (filter) {
         policy_.filter = *std::move(filter);
       } else {
-        refuse("FI_PROVIDER", *text + ": " + filter.error().text);
+        refuse("FI_PROVIDER", *text, filter.error().text);
       }
     }
     if (const std::string *text = value("FI_HOOK"); text != nullptr && !text->empty()) {
@@ -191,7 +192,7 @@ class Merger {
       if (hooks) {
         policy_.hooks = *std::move(hooks);
       } else {
-        refuse("FI_HOOK", *text + ": " + hooks.error().text);
+        refuse("FI_HOOK", *text, hooks.error().text);
       }
     }
     if (const std::string *text = value("FI_PROVIDER_PATH")) {
@@ -209,7 +210,7 @@ class Merger {
     if (const std::string *text = value("FI_CONTROL")) {
       if (*text != "allow" && *text != "deny")
         error(Rule::environment("FI_CONTROL"),
-              "FI_CONTROL=" + *text + ": write allow or deny: the variable is ignored");
+              as_given("FI_CONTROL", *text) + ": write allow or deny: the variable is ignored");
       else {
         PolicyContent given;
         given.control_allow = {*text == "allow", {Rule::environment("FI_CONTROL")}};
@@ -246,8 +247,8 @@ class Merger {
   void error(const Rule &where, const std::string &text) {
     policy_.diagnostics.push_back({true, where, text});
   }
-  void refuse(const std::string &variable, const std::string &text) {
-    error(Rule::environment(variable), variable + "=" + text);
+  void refuse(const std::string &variable, const std::string &value, const std::string &reason) {
+    error(Rule::environment(variable), as_given(variable, value) + ": " + reason);
     if (!policy_.refusal) policy_.refusal = policy_.diagnostics.back();
   }
 
@@ -307,23 +308,24 @@ class Merger {
   // A stronger enable lifts a weaker disable, unless that is final.
   void lift(const NameList &enabled) {
     const Sourced<std::string> *final = final_key(policy_, "providers.disable");
+    std::map<std::string, Sourced<std::string>, LessWord> disabled;
+    for (const auto &one : policy_.disable) disabled.emplace(one.value, one);
+    WordSet lifted;
     for (const auto &name : enabled) {
-      const auto lifts = [&](const Sourced<std::string> &disabled) {
-        return same_word(disabled.value, name.value);
-      };
-      const auto disabled = std::ranges::find_if(policy_.disable, lifts);
-      if (disabled == policy_.disable.end()) continue;
+      const auto found = disabled.find(name.value);
+      if (found == disabled.end()) continue;
+      const Sourced<std::string> &weaker = found->second;
       if (final != nullptr) {
         policy_.diagnostics.push_back({false, name.origin.where,
                                        name.value +
-                                           " stays disabled: " + text_of(disabled->origin.where) +
+                                           " stays disabled: " + text_of(weaker.origin.where) +
                                            " disables it, and providers.disable is final in " +
                                            text_of(final->origin.where)});
-        continue;
+      } else if (lifted.insert(name.value).second) {
+        note(&PolicyContent::disable, {weaker}, Override::kLifted, name.origin.where);
       }
-      note(&PolicyContent::disable, {*disabled}, Override::kLifted, name.origin.where);
-      std::erase_if(policy_.disable, lifts);
     }
+    std::erase_if(policy_.disable, [&](const auto &one) { return lifted.contains(one.value); });
   }
 
   template <class T>
@@ -339,13 +341,18 @@ class Merger {
   void merge(const PolicyKey &key, std::vector<StackSpec> PolicyContent::*member,
              const PolicyContent &given) {
     std::vector<StackSpec> &merged = policy_.*member;
-    for (const StackSpec &spec : given.*member) {
-      if (!may_set(path_of(key, spec), spec.origin.where, member, {spec})) continue;
-      for (const StackSpec &old : merged)
-        if (old.name == spec.name) note(member, {old}, Override::kReplaced, spec.origin.where);
-      std::erase_if(merged, [&](const StackSpec &old) { return old.name == spec.name; });
-      merged.push_back(spec);
-    }
+    std::vector<StackSpec> set;
+    for (const StackSpec &spec : given.*member)
+      if (may_set(path_of(key, spec), spec.origin.where, member, {spec})) set.push_back(spec);
+    std::map<std::string_view, Rule> by_name;
+    for (const StackSpec &spec : set) by_name.emplace(spec.name, spec.origin.where);
+    std::erase_if(merged, [&](const StackSpec &old) {
+      const auto stronger = by_name.find(old.name);
+      if (stronger == by_name.end()) return false;
+      note(member, {old}, Override::kReplaced, stronger->second);
+      return true;
+    });
+    std::ranges::move(set, std::back_inserter(merged));
   }
 
   void merge(const PolicyKey &key, std::vector<UnitParam> PolicyContent::*member,

@@ -112,7 +112,7 @@ Judgement judge_filter(const Policy &policy, const StackUnits &units) {
   const bool named = std::any_of(filter.items.begin(), filter.items.end(),
                                  [&](const FilterItem &item) { return item_admits(item, units); });
   if (named != filter.exclude) return {};
-  const std::string given = "FI_PROVIDER=" + filter.text;
+  const std::string given = as_given("FI_PROVIDER", filter.text);
   return {false, Cause::kNotChosen,
           filter.exclude ? given + " excludes it" : given + " does not name it",
           filter.exclude ? "take it out of the list" : "add it to the list, or unset the variable",

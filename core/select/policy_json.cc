@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The merged policy as JSON: what `weft config show --all` and `weft config lint` print.
-#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <type_traits>
+#include <utility>
 
 #include "config/policy_keys.h"
 #include "core/base/json.h"
@@ -221,15 +222,13 @@ std::string policy_json(const Policy &policy, const std::vector<UnitInfo> &units
   PolicyValues all_values(policy, units, diagnostics);
   std::vector<const Policy *> all = {&policy};
   for (const Policy &one : policy.flawed) all.push_back(&one);
+  // A name that a file with errors shares with the others is told once.
+  std::set<std::pair<std::string, std::string>> told;
+  for (const Diagnostic &one : diagnostics) told.emplace(text_of(one.where), one.text);
   for (const Policy *one : all) {
-    for (Diagnostic &name : check_names(*one, units)) {
-      // A name that a file with errors shares with the others is told once.
-      const bool told =
-          std::any_of(diagnostics.begin(), diagnostics.end(), [&](const Diagnostic &other) {
-            return other.where == name.where && other.text == name.text;
-          });
-      if (!told) diagnostics.push_back(std::move(name));
-    }
+    for (Diagnostic &name : check_names(*one, units))
+      if (told.emplace(text_of(name.where), name.text).second)
+        diagnostics.push_back(std::move(name));
   }
   ordered_json json;
   json["files"] = ordered_json::array();

@@ -23,14 +23,23 @@ namespace weft {
 namespace {
 
 bool glob(const std::string &pattern, const std::string &text) {
+  if (pattern.find_first_of("*?[\\") == std::string::npos) return pattern == text;
   return ::fnmatch(pattern.c_str(), text.c_str(), 0) == 0;
 }
 
-bool about(const std::string &pattern, const StackUnits &units) {
-  if (pattern.empty() || glob(pattern, stack_name(units))) return true;
-  return std::any_of(units.begin(), units.end(), [&](const StackUnit &unit) {
-    return glob(pattern, unit->name) || (!unit->ofi_name.empty() && glob(pattern, unit->ofi_name));
-  });
+// A stack under all names that a pattern may mean: its own, and those of its units.
+std::vector<std::string> names_of(const StackUnits &units) {
+  std::vector<std::string> names = {stack_name(units)};
+  for (const StackUnit &unit : units) {
+    names.push_back(unit->name);
+    if (!unit->ofi_name.empty()) names.push_back(unit->ofi_name);
+  }
+  return names;
+}
+
+bool about(const std::string &pattern, const std::vector<std::string> &names) {
+  return pattern.empty() ||
+         std::ranges::any_of(names, [&](const std::string &name) { return glob(pattern, name); });
 }
 
 // A pattern matches the whole path or its last part.
@@ -38,8 +47,8 @@ bool is_program(const std::string &pattern, const std::string &path) {
   return glob(pattern, path) || glob(pattern, path.substr(path.rfind('/') + 1));
 }
 
-bool fits_process(const RankRule &rule, const StackUnits &units, const Place &place) {
-  if (!about(rule.provider, units)) return false;
+bool fits_process(const RankRule &rule, const std::vector<std::string> &names, const Place &place) {
+  if (!about(rule.provider, names)) return false;
   if (!rule.hostname.empty() && !glob(rule.hostname, place.hostname())) return false;
   return rule.executable.empty() || is_program(rule.executable, place.executable());
 }
@@ -230,11 +239,12 @@ Place Place::of_process() {
 }
 
 Judgement judge_stack(const Policy &policy, const StackUnits &units, const Place &place) {
+  const std::vector<std::string> names = names_of(units);
   for (auto rule = policy.ranks.rbegin(); rule != policy.ranks.rend(); ++rule) {
-    if (!rule->enable || !about(rule->provider, units)) continue;
+    if (!rule->enable || !about(rule->provider, names)) continue;
     if (depends_on_info(*rule)) return {};  // its offers will tell
-    if (!fits_process(*rule, units, place)) continue;
-    return *rule->enable ? Judgement{} : refused_by(*rule, stack_name(units));
+    if (!fits_process(*rule, names, place)) continue;
+    return *rule->enable ? Judgement{} : refused_by(*rule, names.front());
   }
   return {};
 }
@@ -242,10 +252,11 @@ Judgement judge_stack(const Policy &policy, const StackUnits &units, const Place
 RuleOutcome judge_info(const Policy &policy, const StackUnits &units, const Place &place,
                        const struct fi_info &info) {
   RuleOutcome outcome;
+  const std::vector<std::string> names = names_of(units);
   bool decided = false;
   for (auto rule = policy.ranks.rbegin(); rule != policy.ranks.rend(); ++rule) {
     const bool open = (rule->enable && !decided) || (rule->rank && !outcome.rank);
-    if (!open || !fits_process(*rule, units, place) || !fits_info(*rule, place, info)) continue;
+    if (!open || !fits_process(*rule, names, place) || !fits_info(*rule, place, info)) continue;
     if (rule->enable && !decided) {
       decided = true;
       if (!*rule->enable) {

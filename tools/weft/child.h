@@ -27,7 +27,7 @@ struct ChildResult {
   std::string out, err;  // at most kMaxChildOutput bytes of each
 };
 
-inline constexpr size_t kMaxChildOutput = size_t{16} << 20;
+inline constexpr size_t kMaxChildOutput = size_t{64} << 20;
 
 // `environment` is added to the environment of this process. When the time is over the program is
 // killed, and the result is an error.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <set>
+#include <utility>
 
 #include "tools/weft/command.h"
 #include "tools/weft/policy.h"
@@ -12,11 +13,8 @@
 namespace weft::cli {
 namespace {
 
-bool is_told(const Json &diagnostics, const Json &one) {
-  return std::any_of(diagnostics.begin(), diagnostics.end(), [&](const Json &other) {
-    return text_of(other, "where") == text_of(one, "where") &&
-           text_of(other, "text") == text_of(one, "text");
-  });
+std::pair<std::string, std::string> told(const Json &one) {
+  return {text_of(one, "where"), text_of(one, "text")};
 }
 
 // The values of `file` that a later file of the system overrides.
@@ -76,8 +74,11 @@ Result<Checked> check_in_place(const std::string &name, const std::string &as_fi
   const Json all = array_of(config, "diagnostics"), old = array_of(before, "diagnostics");
   Checked checked{{file}, only_of(all, file)};
   append_all(checked.diagnostics, without_effect(config, file));
+  std::set<std::pair<std::string, std::string>> old_ones;
+  for (const Json &one : old) old_ones.insert(told(one));
   for (const Json &one : only_of(all, ""))
-    if (text_of(one, "file") != file && !is_told(old, one)) checked.diagnostics.push_back(one);
+    if (text_of(one, "file") != file && !old_ones.contains(told(one)))
+      checked.diagnostics.push_back(one);
   return checked;
 }
 

@@ -51,7 +51,9 @@ std::string nearest(std::string_view word, const Words &known) {
   std::string best;
   size_t best_distance = std::clamp<size_t>(word.size() / 3, 1, 3) + 1;
   for (const std::string_view candidate : known) {
-    if (candidate.size() > kLongest) continue;
+    const size_t lengths_apart =
+        std::max(word.size(), candidate.size()) - std::min(word.size(), candidate.size());
+    if (candidate.size() > kLongest || lengths_apart >= best_distance) continue;
     const size_t distance = letters_apart(word, candidate);
     if (distance >= best_distance) continue;
     best = candidate;
