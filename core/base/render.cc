@@ -145,6 +145,8 @@ std::string_view word_of(Override how) {
       return "shadowed";
     case Override::kFinal:
       return "final";
+    case Override::kRefused:
+      return "refused";
     case Override::kNotSystem:
       break;
   }
@@ -161,6 +163,11 @@ std::string text_of(Override how, const Rule &by) {
       return "the later rule at " + text_of(by) + " has the same match";
     case Override::kFinal:
       return "ignored, since the key is final in " + text_of(by);
+    case Override::kRefused:
+      return "no value of this parameter: " + (by.empty() ? "it counts as not set"
+                                               : by.is(Rule::Kind::kDefault)
+                                                   ? "the default counts"
+                                                   : "the value of " + text_of(by) + " counts");
     case Override::kNotSystem:
       break;
   }

@@ -82,6 +82,30 @@ TEST_F(PolicyTest, WhatFiProviderLiftsIsOverridden) {
                           "environment FI_PROVIDER"));
 }
 
+TEST_F(PolicyTest, WhatADeclarationRefusesOrAFinalAliasForbidsIsOverridden) {
+  site(
+      "version: 1\nparams: {rxm: {connect_timeout_ms: 7, iface: a}}\n"
+      "final: [params.rxm.iface]\n");
+  user(
+      "version: 1\nparams: {ofi_rxm: {iface: b}}\n"
+      "stacks: {mine: [{layer: ofi_rxm, params: {iface: c}}, {provider: tcp}]}\n");
+  const UnitInfo rxm = unit("rxm", WEFT_KIND_LAYER, "ofi_rxm");
+  const Policy policy = load({{"FI_RXM_CONNECT_TIMEOUT_MS", "x"},
+                              {"FI_TCP_CONNECT_TIMEOUT_MS", "0"},
+                              {"FI_OFI_RXM_IFACE", "d"}});
+  const std::string final = ": ignored, since the key is final in ~/etc/weft/10-site.yaml:3:9";
+  EXPECT_THAT(
+      overridden(policy, {unit("tcp"), rxm}),
+      UnorderedElementsAre(
+          "params.rxm.connect_timeout_ms \"x\" environment FI_RXM_CONNECT_TIMEOUT_MS: no value of "
+          "this parameter: the value of ~/etc/weft/10-site.yaml:2:16 counts",
+          "params.tcp.connect_timeout_ms \"0\" environment FI_TCP_CONNECT_TIMEOUT_MS: no value of "
+          "this parameter: the default counts",
+          "params.rxm.iface \"b\" ~/home/weft.yaml:2:20" + final,
+          "params.rxm.iface \"d\" environment FI_OFI_RXM_IFACE" + final,
+          "stacks.mine[].params.iface \"c\" ~/home/weft.yaml:3:43" + final));
+}
+
 TEST_F(PolicyTest, ARuleIsShadowedOnlyByTheSameMatchAndAllThatItSays) {
   site(
       "version: 1\nproviders:\n  rank:\n"

@@ -169,8 +169,12 @@ std::vector<Setting> settings_at(const Policy &policy, const UnitInfo &unit,
 }
 
 std::vector<Setting> settings_of(const Policy &policy, const UnitInfo &unit,
-                                 std::vector<Diagnostic> *diagnostics) {
+                                 std::vector<Diagnostic> *diagnostics,
+                                 std::vector<UnusedSetting> *unused) {
   std::vector<Setting> settings;
+  const auto leave_out = [&](Setting setting, Override how, const Rule &by) {
+    if (unused != nullptr) unused->push_back({std::move(setting), how, by});
+  };
   // Merging took the names of a unit for two units: here they are one.
   for (const auto &[name, key, value] : policy.params) {
     if (!is_named(unit, name)) continue;
@@ -181,6 +185,7 @@ std::vector<Setting> settings_of(const Policy &policy, const UnitInfo &unit,
                                 "params." + name + "." + key + " is final in " +
                                     text_of(final->origin.where) +
                                     ": what stands here is ignored"});
+      leave_out(setting, Override::kFinal, final->origin.where);
       continue;
     }
     settings.push_back(setting);
@@ -193,27 +198,34 @@ std::vector<Setting> settings_of(const Policy &policy, const UnitInfo &unit,
     for (const std::string &variable : variables_of(unit, param.name)) {
       const auto found = policy.variables.find(variable);
       if (found == policy.variables.end()) continue;
+      const Setting given{param.name, found->second, Rule::environment(variable)};
       if (const Sourced<std::string> *final = final_param(policy, unit, param.name)) {
         if (diagnostics != nullptr)
           diagnostics->push_back({false, Rule::environment(variable),
                                   "params." + unit.name + "." + param.name + " is final in " +
                                       text_of(final->origin.where) + ": the variable is ignored"});
+        leave_out(given, Override::kFinal, final->origin.where);
         continue;
       }
       const Result<ParamValue> parsed =
           parse_param({param.type, param.name, param.minimum, param.maximum}, found->second);
       if (parsed) {
-        settings.push_back({param.name, found->second, Rule::environment(variable)});
-      } else if (diagnostics != nullptr) {
-        const auto other =
-            std::find_if(settings.rbegin(), settings.rend(),
-                         [&](const Setting &setting) { return setting.key == param.name; });
+        settings.push_back(given);
+        continue;
+      }
+      const auto last =
+          std::find_if(settings.rbegin(), settings.rend(),
+                       [&](const Setting &setting) { return setting.key == param.name; });
+      const Setting *const other = last != settings.rend() ? &*last : nullptr;
+      leave_out(given, Override::kRefused,
+                other != nullptr    ? other->where
+                : param.has_default ? Rule::of_declaration()
+                                    : Rule());
+      if (diagnostics != nullptr)
         diagnostics->push_back(
             {true, Rule::environment(variable),
-             unused_line(variable, parsed.error().text,
-                         other != settings.rend() ? &*other : nullptr,
+             unused_line(variable, parsed.error().text, other,
                          param.has_default ? param.default_value.c_str() : nullptr)});
-      }
     }
   }
   return settings;

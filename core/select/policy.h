@@ -112,11 +112,19 @@ bool enables(const Policy &policy, const UnitInfo &unit);
 // The verdict of FI_PROVIDER on a stack.
 Judgement judge_filter(const Policy &policy, const StackUnits &units);
 
-// The settings of all sources for a unit, the weakest first, the environment last. Diagnostics:
-// settings that a final key overrules, and variables whose values the declaration refuses. These
-// are left out: what holds without them is used.
+// A setting that does not count.
+struct UnusedSetting {
+  Setting setting;
+  Override how = Override::kReplaced;
+  Rule by = {};  // the place that counts instead
+};
+
+// The settings of all sources for a unit, the weakest first, the environment last. Left out are,
+// with a diagnostic, settings that a final key overrules, and variables whose values the
+// declaration refuses: what holds without them is used.
 std::vector<Setting> settings_of(const Policy &policy, const UnitInfo &unit,
-                                 std::vector<Diagnostic> *diagnostics = nullptr);
+                                 std::vector<Diagnostic> *diagnostics = nullptr,
+                                 std::vector<UnusedSetting> *unused = nullptr);
 // The same at one place of a stack, with what stands there (`own`), which is stronger.
 std::vector<Setting> settings_at(const Policy &policy, const UnitInfo &unit,
                                  const std::vector<Setting> &own);

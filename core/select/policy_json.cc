@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "config/policy_keys.h"
+#include "core/base/each_element.h"
 #include "core/base/json.h"
 #include "core/base/render.h"
 #include "core/select/candidates.h"
@@ -107,6 +108,7 @@ class PolicyValues {
       : policy_(policy), units_(units), diagnostics_(diagnostics) {
     for (const Overridden &one : policy.overridden) overridden(one);
     lifted_by_filter();
+    params_in_stacks();
     // In the order of the table of keys. The environment stands in front of the parameters.
     for_each_key<PolicyContent>([&](const PolicyKey &key, auto member) {
       if constexpr (std::is_same_v<decltype(member), std::vector<UnitParam> PolicyContent::*>) {
@@ -166,7 +168,10 @@ class PolicyValues {
       return path_of(key, UnitParam{unit.name, name, {}});
     };
     std::map<std::string, Setting> strongest;
-    const std::vector<Setting> settings = settings_of(policy_, unit, &diagnostics_);
+    std::vector<UnusedSetting> unused;
+    const std::vector<Setting> settings = settings_of(policy_, unit, &diagnostics_, &unused);
+    for (const UnusedSetting &one : unused)
+      overridden(path(one.setting.key), one.setting, one.how, one.by);
     for (const Setting &setting : settings) strongest[setting.key] = setting;
     for (const Setting &setting : settings) {
       const Rule &by = strongest[setting.key].where;
@@ -177,16 +182,22 @@ class PolicyValues {
                   {setting.where, final_param(policy_, unit, name) != nullptr});
     }
     for (const ParamInfo &param : unit.params) {
-      const std::string full = path(param.name);
       if (!strongest.contains(param.name) && param.has_default)
-        values_.add(full, param.default_value, {Rule::of_declaration()});
-      const Sourced<std::string> *final = final_param(policy_, unit, param.name);
-      for (const std::string &variable : variables_of(unit, param.name)) {
-        const auto given = policy_.variables.find(variable);
-        if (final != nullptr && given != policy_.variables.end())
-          overridden(full, {param.name, given->second, Rule::environment(variable)},
-                     Override::kFinal, final->origin.where);
-      }
+        values_.add(path(param.name), param.default_value, {Rule::of_declaration()});
+    }
+  }
+
+  // What stands at a place of a stack, where a weaker source has made the parameter final.
+  void params_in_stacks() {
+    for (const StackSpec &spec : policy_.stacks) {
+      each_element(spec.elements, [&](const StackElement &element) {
+        const UnitInfo *unit = find_unit(units_, element.name);
+        if (unit == nullptr) return;
+        for (const Setting &setting : element.params)
+          if (const Sourced<std::string> *final = overruled_by(policy_, *unit, setting))
+            overridden("stacks." + spec.name + "[].params." + setting.key, setting,
+                       Override::kFinal, final->origin.where);
+      });
     }
   }
 

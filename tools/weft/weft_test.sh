@@ -389,6 +389,8 @@ json 1 '[(d["severity"], d["line"], d["column"]) for d in j["diagnostics"] if d[
   "config lint: final keys, JSON" weft config lint --json --as /etc/weft/10-site.yaml "$work/finals.yaml"
 says 2 "no file is read at /etc/10-site.yaml" "config lint: no place" weft config lint --as /etc/10-site.yaml "$work/site.yaml"
 says 2 "and 2 files: give the one" "config lint: two files at one place" weft config lint --as /etc/weft/a.yaml "$work/site.yaml" "$work/mine.yaml"
+says 0 "^params\.tcp\.backlog +99999 +environment FI_TCP_BACKLOG +no value of this parameter: the value of $mine:3:16 counts" \
+  "config show: what a declaration refuses" env FI_TCP_BACKLOG=99999 "$bin/weft" config show --all
 rm "$mine"
 # An /etc/weft of ours, with a file before and one behind the new one.
 etc=()
