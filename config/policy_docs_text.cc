@@ -17,7 +17,7 @@ An empty list enables no provider.
 Without the key, all may be used.
 )"},
     {"providers.disable", R"(A plugin is never opened if none of its units is chosen.
-One file must not both enable and disable a name.
+One file must not both enable and disable a unit.
 What a weaker file disables can be enabled again by naming it in
 .Ic enable
 or in

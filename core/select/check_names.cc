@@ -3,6 +3,7 @@
 #include <weft/nearest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "config/policy_keys.h"
 #include "core/base/each_element.h"
@@ -83,6 +84,25 @@ class NameCheck {
   // A unit may be installed on other hosts, so an unknown one is a warning.
   void unit(const std::string &name, const std::string &what, const Rule &where) {
     word(name, what, where, known_, "unit", false);
+  }
+
+  // The reader of files compares the words: here a unit is one by both of its names.
+  void both_enabled_and_disabled() {
+    if (!policy_.enable) return;
+    std::map<const UnitInfo *, const Sourced<std::string> *> enabled;
+    for (const auto &name : policy_.enable->value)
+      enabled.emplace(find_unit(units_, name.value), &name);
+    for (const auto &name : policy_.disable) {
+      const UnitInfo *unit = find_unit(units_, name.value);
+      const auto both = enabled.find(unit);
+      if (unit == nullptr || both == enabled.end() || same_word(both->second->value, name.value) ||
+          both->second->origin.where.name != name.origin.where.name)
+        continue;
+      found_.push_back({true, name.origin.where,
+                        "providers.disable names \"" + name.value + "\", and \"" +
+                            both->second->value + "\", which is the same unit, is enabled at " +
+                            text_of(both->second->origin.where)});
+    }
   }
 
   // "stacks.rdm" or "params.tcp.iface". A site may forbid a stack that it does not define.
@@ -197,6 +217,7 @@ std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<Unit
   NameCheck check(policy, units, found);
   for_each_key<PolicyContent>(
       [&](const PolicyKey &key, auto member) { check.value(key, policy.*member); });
+  check.both_enabled_and_disabled();
   if (policy.filter) {
     const std::string given = as_given("FI_PROVIDER", policy.filter->text);
     for (const FilterItem &item : policy.filter->items) {

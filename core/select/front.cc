@@ -75,6 +75,7 @@ void Front::Impl::prepare() {
   if (ready) return;
   policy = load_policy(sources());
   loader = std::make_unique<Loader>(loader_options());
+  join_names(policy, loader->units());
   slots.clear();
   notes = {};
   for (Candidate &candidate : make_candidates(policy, loader->units(), notes)) {

@@ -12,12 +12,14 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <set>
 #include <tuple>
 #include <type_traits>
 
 #include "config/policy_keys.h"
 #include "core/base/render.h"
 #include "core/base/same_word.h"
+#include "core/select/merging.h"
 #include "core/select/policy.h"
 
 namespace weft {
@@ -220,23 +222,6 @@ class Merger {
     policy_.variables = sources_.environment;
   }
 
-  // A rule has no effect if a later one with the same match says all that it says.
-  void note_shadowed_rules() {
-    struct Later {
-      Rule rank, enable;
-    };
-    std::map<std::array<std::string_view, 6>, Later> later;
-    for (auto rule = policy_.ranks.rbegin(); rule != policy_.ranks.rend(); ++rule) {
-      Later &found = later[{rule->provider, rule->netdev, rule->subnet, rule->ep_type,
-                            rule->hostname, rule->executable}];
-      const Rule &by = rule->rank ? found.rank : found.enable;
-      if ((!rule->rank || !found.rank.empty()) && (!rule->enable || !found.enable.empty()))
-        note(&PolicyContent::ranks, {*rule}, Override::kShadowed, by);
-      if (rule->rank) found.rank = rule->origin.where;
-      if (rule->enable) found.enable = rule->origin.where;
-    }
-  }
-
   // A value is final if a final key covers it, whichever source set it.
   void mark_finals() {
     for_each_key<PolicyContent>(
@@ -316,11 +301,7 @@ class Merger {
       if (found == disabled.end()) continue;
       const Sourced<std::string> &weaker = found->second;
       if (final != nullptr) {
-        policy_.diagnostics.push_back({false, name.origin.where,
-                                       name.value +
-                                           " stays disabled: " + text_of(weaker.origin.where) +
-                                           " disables it, and providers.disable is final in " +
-                                           text_of(final->origin.where)});
+        policy_.diagnostics.push_back(stays_disabled(name, weaker, *final));
       } else if (lifted.insert(name.value).second) {
         note(&PolicyContent::disable, {weaker}, Override::kLifted, name.origin.where);
       }
@@ -416,6 +397,36 @@ class Merger {
 
 }  // namespace
 
+Diagnostic stays_disabled(const Sourced<std::string> &enabled, const Sourced<std::string> &disabled,
+                          const Sourced<std::string> &final) {
+  return {false, enabled.origin.where,
+          enabled.value + " stays disabled: " + text_of(disabled.origin.where) +
+              " disables it, and providers.disable is final in " + text_of(final.origin.where)};
+}
+
+void note_shadowed_rules(Policy &policy,
+                         const std::function<std::string(const std::string &)> &name_of) {
+  struct Later {
+    Rule rank, enable;
+  };
+  std::set<std::string> noted;
+  for (const Overridden &one : policy.overridden)
+    if (one.how == Override::kShadowed) noted.insert(text_of(one.values.ranks[0].origin.where));
+  std::map<std::array<std::string, 6>, Later> later;
+  for (auto rule = policy.ranks.rbegin(); rule != policy.ranks.rend(); ++rule) {
+    Later &found = later[{name_of(rule->provider), rule->netdev, rule->subnet, rule->ep_type,
+                          rule->hostname, rule->executable}];
+    const Rule &where = rule->origin.where;
+    const bool is_shadowed =
+        (!rule->rank || !found.rank.empty()) && (!rule->enable || !found.enable.empty());
+    if (is_shadowed && noted.insert(text_of(where)).second)
+      policy.overridden.push_back(
+          {{.ranks = {*rule}}, Override::kShadowed, rule->rank ? found.rank : found.enable});
+    if (rule->rank) found.rank = where;
+    if (rule->enable) found.enable = where;
+  }
+}
+
 bool is_read(const PolicySources &sources, const std::string &path) {
   const size_t slash = path.rfind('/');
   if (slash == std::string::npos) return false;
@@ -460,7 +471,7 @@ Policy load_policy(const PolicySources &sources) {
     }
     merger.environment();
   }
-  merger.note_shadowed_rules();
+  note_shadowed_rules(policy, [](const std::string &provider) { return provider; });
   merger.mark_finals();
   return policy;
 }

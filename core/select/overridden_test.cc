@@ -75,6 +75,53 @@ TEST_F(PolicyTest, WhatHasNoEffectIsKept) {
           "control \"allow\" built-in: replaced at environment FI_CONTROL"));
 }
 
+TEST_F(PolicyTest, AUnitIsOneByBothOfItsNames) {
+  const std::vector<UnitInfo> units = {unit("tcp"), unit("rxm", WEFT_KIND_LAYER, "ofi_rxm"),
+                                       unit("rxd", WEFT_KIND_LAYER, "ofi_rxd")};
+  const auto joined = [&](const std::string &first, const std::string &second) {
+    site("version: 1\n" + first);
+    site("version: 1\n" + second, "20-more.yaml");
+    Policy policy = load();
+    join_names(policy, units);
+    return policy;
+  };
+  const std::string names[] = {"rxm", "ofi_rxm"};
+  for (const std::string &weak : names) {
+    for (const std::string &strong : names) {
+      const std::string disable = "providers: {disable: [" + weak + ", rxd]}\n",
+                        enable = "providers: {enable: [tcp, " + strong + "]}\n",
+                        rule = "providers: {rank: [{match: {provider: \"",
+                        end = "\"}, rank: 1}]}\n";
+      Policy policy = joined(disable, enable);
+      EXPECT_TRUE(judge_unit(policy, units[1]).accepted) << weak << " " << strong;
+      EXPECT_FALSE(judge_unit(policy, units[2]).accepted);
+      EXPECT_THAT(overridden(policy, units),
+                  ElementsAre("providers.disable \"" + weak +
+                              "\" ~/etc/weft/10-site.yaml:2:23: lifted by "
+                              "~/etc/weft/20-more.yaml:2:27"));
+      EXPECT_FALSE(judge_unit(joined(enable, disable), units[1]).accepted) << "the later counts";
+
+      policy = joined(disable + "final: [providers.disable]\n", enable);
+      EXPECT_FALSE(judge_unit(policy, units[1]).accepted);
+      EXPECT_THAT(texts(policy), HasSubstr(strong + " stays disabled: "));
+
+      for (const std::string before : {"", "tcp;"}) {
+        policy = joined(rule + before + weak + end, rule + before + strong + end);
+        ASSERT_EQ(policy.overridden.size(), 1u) << before << weak << " " << strong;
+        EXPECT_EQ(policy.overridden[0].how, Override::kShadowed);
+      }
+
+      if (weak == strong) continue;  // the reader refuses the file
+      policy =
+          joined("providers: {disable: [" + weak + "], enable: [" + strong + "]}\n", "use: []\n");
+      const std::vector<Diagnostic> found = check_names(policy, units);
+      ASSERT_EQ(found.size(), 1u);
+      EXPECT_TRUE(found[0].error);
+      EXPECT_THAT(found[0].text, HasSubstr("which is the same unit, is enabled at "));
+    }
+  }
+}
+
 TEST_F(PolicyTest, WhatFiProviderLiftsIsOverridden) {
   site("version: 1\nproviders: {disable: [udp, tcp]}\n");
   EXPECT_THAT(overridden(load({{"FI_PROVIDER", "tcp"}}), {unit("tcp"), unit("udp")}),

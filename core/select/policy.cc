@@ -9,6 +9,7 @@
 #include "config/policy_keys.h"
 #include "core/base/render.h"
 #include "core/base/same_word.h"
+#include "core/select/merging.h"
 
 namespace weft {
 namespace {
@@ -36,13 +37,6 @@ bool item_admits(const FilterItem &item, const StackUnits &units) {
          std::equal(item.units.rbegin(), item.units.rend(), units.begin(), units.end(), same);
 }
 
-// The place of a file among those that were read, the weakest first.
-size_t strength_of(const Policy &policy, const Rule &where) {
-  if (where.is(Rule::Kind::kBuiltIn)) return 0;
-  const auto file = std::ranges::find(policy.files, where.name, &PolicyFile::path);
-  return static_cast<size_t>(file - policy.files.begin());
-}
-
 void set_built_in(const PolicyKey &key, std::optional<Sourced<bool>> &value) {
   value = {key.more.built_in == words_of(key.form)[0], {Rule::built_in()}};
 }
@@ -60,6 +54,12 @@ Policy::Policy() {
     if constexpr (requires { set_built_in(key, this->*member); })
       if (!key.more.built_in.empty()) set_built_in(key, this->*member);
   });
+}
+
+size_t strength_of(const Policy &policy, const Rule &where) {
+  if (where.is(Rule::Kind::kBuiltIn)) return 0;
+  const auto file = std::ranges::find(policy.files, where.name, &PolicyFile::path);
+  return static_cast<size_t>(file - policy.files.begin());
 }
 
 const Sourced<std::string> *final_key(const Policy &policy, std::string_view key) {

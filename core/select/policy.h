@@ -84,6 +84,11 @@ struct PolicySources {
 
 Policy load_policy(const PolicySources &sources);
 
+// Files may name a unit by either of its names ("rxm", "ofi_rxm"), and load_policy() knows no unit.
+// This does the rest, when they are known: a stronger `enable` lifts a `disable` by the other name,
+// and rules that name one provider in two ways have the same match.
+void join_names(Policy &policy, const std::vector<UnitInfo> &units);
+
 // Whether load_policy() would read a file of this path if it were there.
 bool is_read(const PolicySources &sources, const std::string &path);
 

@@ -27,9 +27,10 @@ bool glob(const std::string &pattern, const std::string &text) {
   return ::fnmatch(pattern.c_str(), text.c_str(), 0) == 0;
 }
 
-// A stack under all names that a pattern may mean: its own, and those of its units.
+// A stack under all names that a pattern may mean: its own, by either names of its units, and
+// theirs.
 std::vector<std::string> names_of(const StackUnits &units) {
-  std::vector<std::string> names = {stack_name(units)};
+  std::vector<std::string> names = {stack_name(units), stack_own_name(units)};
   for (const StackUnit &unit : units) {
     names.push_back(unit->name);
     if (!unit->ofi_name.empty()) names.push_back(unit->ofi_name);

@@ -203,6 +203,9 @@ TEST_F(RulesTest, AStackIsLeftOutEarlyOnlyIfNoDeviceIsExcepted) {
   rule({.provider = "tcp;ofi_rxm", .enable = false});
   EXPECT_TRUE(early());
   EXPECT_TRUE(judge_stack(policy_, {&tcp_}, place_).accepted);
+  policy_.ranks.clear();
+  rule({.provider = "tcp;rxm", .enable = false});
+  EXPECT_TRUE(early()) << "by weft's name of the layer";
 }
 
 TEST(Place, DescribesThisProcess) {
