@@ -149,8 +149,9 @@ std::vector<std::string> variables_of(const UnitInfo &unit, std::string_view par
 std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<UnitInfo> &units);
 
 // {"files": [{"path", "system", "used", "as"}], "diagnostics": [{"severity", "where", "text"}],
-// "values": [{"key", "value", "origin", "final"}], "overridden": [{"key", "value", "origin", "how",
-// "by", "text"}]}
+// "values": [{"key", "value", "origin", "final", "means"}], "overridden": [{"key", "value",
+// "origin", "how", "by", "text"}]}. "means" is there where the value has the effect of one that is
+// written in another way: values with one meaning have one effect.
 std::string policy_json(const Policy &policy, const std::vector<UnitInfo> &units);
 
 }  // namespace weft

@@ -11,6 +11,7 @@
 #include "core/base/json.h"
 #include "core/base/render.h"
 #include "core/select/candidates.h"
+#include "core/select/meaning.h"
 #include "core/select/policy.h"
 
 namespace weft {
@@ -58,14 +59,20 @@ ordered_json stack_json(const std::vector<StackElement> &elements) {
   return out;
 }
 
-// A list of values, each with its key and origin.
+// A list of values, each with its key and origin, and with its meaning where that is written in
+// another way.
 class Values {
  public:
-  void add(const std::string &path, ordered_json value, const Origin &origin) {
+  explicit Values(const Meaning &meaning) : meaning_(meaning) {}
+
+  void add(const std::string &path, ordered_json value, const Origin &origin,
+           const ordered_json &means = nullptr) {
+    const bool same = means.is_null() || means == value;
     list_.push_back({{"key", path},
                      {"value", std::move(value)},
                      {"origin", text_of(origin.where)},
                      {"final", origin.final}});
+    if (!same) list_.back()["means"] = means;
   }
 
   template <class T>
@@ -73,21 +80,24 @@ class Values {
     if (!value) return;
     const std::string path(key.path);
     if constexpr (std::is_same_v<T, NameList>)
-      add(path, names(value->value), value->origin);
+      add(path, names(value->value), value->origin, meaning_.of(key.form, value->value));
     else if constexpr (std::is_same_v<T, bool>)
       add(path, words_of(key.form)[value->value ? 0 : 1], value->origin);
     else
       add(path, value->value, value->origin);
   }
   void add(const PolicyKey &key, const NameList &list) {
-    for (const auto &one : list) add(path_of(key, one), one.value, one.origin);
+    for (const auto &one : list)
+      add(path_of(key, one), one.value, one.origin, meaning_.of(key.form, one.value));
   }
   void add(const PolicyKey &key, const std::vector<RankRule> &rules) {
-    for (const RankRule &rule : rules) add(path_of(key, rule), rule_json(rule), rule.origin);
+    for (const RankRule &rule : rules)
+      add(path_of(key, rule), rule_json(rule), rule.origin, rule_json(meaning_.of(rule)));
   }
   void add(const PolicyKey &key, const std::vector<StackSpec> &stacks) {
     for (const StackSpec &spec : stacks)
-      add(path_of(key, spec), stack_json(spec.elements), spec.origin);
+      add(path_of(key, spec), stack_json(spec.elements), spec.origin,
+          stack_json(meaning_.of(spec.elements)));
   }
   void add(const PolicyKey &key, const std::vector<UnitParam> &params) {
     for (const UnitParam &param : params)
@@ -97,6 +107,7 @@ class Values {
   ordered_json take() { return std::move(list_); }
 
  private:
+  const Meaning &meaning_;
   ordered_json list_ = ordered_json::array();
 };
 
@@ -125,7 +136,7 @@ class PolicyValues {
 
  private:
   void overridden(const Overridden &one) {
-    Values without_effect;
+    Values without_effect(meaning_);
     for_each_key<PolicyContent>(
         [&](const PolicyKey &key, auto member) { without_effect.add(key, one.values.*member); });
     overridden(without_effect.take(), one.how, one.by);
@@ -133,6 +144,7 @@ class PolicyValues {
   void overridden(ordered_json values, Override how, const Rule &by) {
     for (ordered_json &value : values) {
       value.erase("final");
+      value.erase("means");
       value["how"] = word_of(how);
       value["by"] = text_of(by);
       value["text"] = text_of(how, by);
@@ -140,7 +152,7 @@ class PolicyValues {
     }
   }
   void overridden(const std::string &path, const Setting &setting, Override how, const Rule &by) {
-    Values without_effect;
+    Values without_effect(meaning_);
     without_effect.add(path, setting.value, {setting.where});
     overridden(without_effect.take(), how, by);
   }
@@ -179,11 +191,13 @@ class PolicyValues {
     }
     for (const auto &[name, setting] : strongest) {
       values_.add(path(name), setting.value,
-                  {setting.where, final_param(policy_, unit, name) != nullptr});
+                  {setting.where, final_param(policy_, unit, name) != nullptr},
+                  meaning_.of_param(unit, name, setting.value));
     }
     for (const ParamInfo &param : unit.params) {
       if (!strongest.contains(param.name) && param.has_default)
-        values_.add(path(param.name), param.default_value, {Rule::of_declaration()});
+        values_.add(path(param.name), param.default_value, {Rule::of_declaration()},
+                    meaning_.of_param(unit, param.name, param.default_value));
     }
   }
 
@@ -222,7 +236,8 @@ class PolicyValues {
   const Policy &policy_;
   const std::vector<UnitInfo> &units_;
   std::vector<Diagnostic> &diagnostics_;
-  Values values_;
+  const Meaning meaning_{units_};
+  Values values_{meaning_};
   ordered_json overridden_ = ordered_json::array();
 };
 

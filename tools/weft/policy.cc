@@ -83,6 +83,12 @@ Json only_of(const Json &diagnostics, const std::string &file) {
 }
 
 Result<Json> ask_child(const std::vector<std::string> &words,
+std::string lint_command(const std::string &file, const std::string &place) {
+  if (file.empty()) return "weft config lint";
+  return file == place ? absl::StrCat("weft config lint ", file)
+                       : absl::StrCat("weft config lint --as ", place, " ", file);
+}
+
                        const std::map<std::string, std::string> &environment) {
   std::error_code error;
   std::vector<std::string> command = {fs::read_symlink("/proc/self/exe", error)};
@@ -207,9 +213,8 @@ Result<int> test_policy(const PolicyTestOptions &options, const SupposingOptions
   print_policy(supposing, entry);
   for (const ProgramAnswer &program : programs) print_program(program);
   if (errors != 0)
-    absl::FPrintF(stderr, "weft policy test: %s: see `weft config lint%s%s`\n",
-                  plural(errors, "error"), file.empty() ? "" : absl::StrCat(" --as ", as, " "),
-                  file);
+    absl::FPrintF(stderr, "weft policy test: %s: see `%s`\n", plural(errors, "error"),
+                  printable(lint_command(file, as)));
   return status;
 }
 

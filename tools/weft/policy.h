@@ -43,6 +43,10 @@ Place place_in(const std::string &where);
 // "the file is left out" where the file's own errors are listed.
 Json only_of(const Json &diagnostics, const std::string &file);
 
+// The command that tells what is wrong with a file at a place; an empty file: with what is
+// installed.
+std::string lint_command(const std::string &file, const std::string &place);
+
 // What a weft command prints as JSON. It runs in a process of its own, because a process has one
 // configuration, and because the library writes each error to stderr, once per process. The command
 // may say no, with status 1.

@@ -5,6 +5,7 @@
 #include <weft/printable.h>
 
 #include <algorithm>
+#include <set>
 
 #include "tools/weft/command.h"
 #include "tools/weft/policy.h"
@@ -15,7 +16,8 @@ namespace {
 // The configuration with one of the files, and what programs get under it.
 struct Side {
   std::string file;  // empty: what is installed
-  Json values, programs = Json::array();
+  Json values;       // those that have an effect
+  Json programs = Json::array(), diagnostics = Json::array();
 };
 
 // A file with errors counts for nothing, so a comparison would mislead.
@@ -23,15 +25,31 @@ Result<void> check_right(const Json &config, const std::string &file, const std:
   for (const Json &one : array_of(config, "files"))
     if (text_of(one, "path") == file && flag_of(one, "used")) return {};
   const Json wrong = only_of(array_of(config, "diagnostics"), file);
-  return fail(FI_EINVAL, "%s: %s: see `weft config lint --as %s %s`", file.c_str(),
-              wrong.empty() ? "it cannot be read" : text_of(wrong[0], "text").c_str(),
-              place.c_str(), file.c_str());
+  const std::string why = wrong.empty() ? "it cannot be read" : text_of(wrong[0], "text");
+  return tl::unexpected<Error>(
+      Error{FI_EINVAL,
+            printable(absl::StrCat(file, ": ", why, ": see `", lint_command(file, place), "`"))});
+}
+
+std::string place_of(const Json &value) {
+  return absl::StrCat(text_of(value, "key"), "\n", text_of(value, "origin"));
+}
+
+// The values of a configuration, without those that it also has among the overridden ones: a rule
+// that a later one shadows, what FI_PROVIDER lifts.
+Json values_with_effect(const Json &config) {
+  std::set<std::string> overridden;
+  for (const Json &one : array_of(config, "overridden")) overridden.insert(place_of(one));
+  Json values = Json::array();
+  for (const Json &one : array_of(config, "values"))
+    if (!overridden.contains(place_of(one))) values.push_back(one);
+  return values;
 }
 
 Result<Side> ask_side(const std::string &file, const std::string &place,
                       const std::vector<std::string> &hints, const SupposingOptions &supposing) {
   Side side{.file = file, .values = {}};
-  std::vector<std::string> show = {"config", "show", "--json", "--defaults"};
+  std::vector<std::string> show = {"config", "show", "--json", "--all", "--defaults"};
   std::vector<std::string> test = {"policy", "test", "--json"};
   for (const std::string &one : hints) test.insert(test.end(), {"--as", one});
   for (const std::string &fact : fact_words(supposing)) test.push_back(fact);
@@ -43,7 +61,8 @@ Result<Side> ask_side(const std::string &file, const std::string &place,
   }
   WEFT_TRY(const Json config, ask_child(show));
   if (!file.empty()) WEFT_CHECK(check_right(config, file, place));
-  side.values = array_of(config, "values");
+  side.values = values_with_effect(config);
+  side.diagnostics = only_of(array_of(config, "diagnostics"), file);
   if (hints.empty()) return side;
   WEFT_TRY(const Json tested, ask_child(test));
   side.programs = array_of(tested, "programs");
@@ -52,7 +71,7 @@ Result<Side> ask_side(const std::string &file, const std::string &place,
 
 // ---- lists of lines
 
-// What two lists have in common is left out. `text` makes the lines, which are compared.
+// What two lists have in common is left out. `text` makes what is compared.
 struct Change {
   std::vector<Json> gone, come;
   bool order = false;  // the same in another order
@@ -96,8 +115,28 @@ struct KeyChange {
   Change change;
 };
 
+std::string final_mark(const Json &value) {
+  return flag_of(value, "final") ? " (final)" : "";
+}
+
+// Alike for values that have the same effect, however they are written.
 std::string effect_of(const Json &value) {
-  return absl::StrCat(value_text(value), flag_of(value, "final") ? " (final)" : "");
+  const Json means = value.value("means", value.value("value", Json(nullptr)));
+  return absl::StrCat(value_text({{"value", means}}), final_mark(value));
+}
+
+// Whether the order of the values of a key has an effect.
+bool is_ordered(const std::string &key) {
+  return key == "providers.rank" || key == "plugins.path";
+}
+
+// One value of each effect.
+std::vector<Json> each_effect(const std::vector<Json> &values) {
+  std::vector<Json> all;
+  std::set<std::string> seen;
+  for (const Json &one : values)
+    if (seen.insert(effect_of(one)).second) all.push_back(one);
+  return all;
 }
 
 // By key, in the order of the values of `a`, and then of `b`.
@@ -115,7 +154,9 @@ std::vector<KeyChange> key_changes(const Json &a, const Json &b) {
   std::vector<KeyChange> changes;
   for (const std::string &key : keys) {
     const auto &[before, after] = by_key[key];
-    Change change = change_of(before, after, effect_of);
+    Change change = is_ordered(key) ? change_of(before, after, effect_of)
+                                    : change_of(each_effect(before), each_effect(after), effect_of);
+    change.order = change.order && is_ordered(key);
     if (change.any()) changes.push_back({key, std::move(change)});
   }
   return changes;
@@ -125,7 +166,8 @@ void print_keys(const std::vector<KeyChange> &changes) {
   for (const KeyChange &one : changes) {
     absl::PrintF("%s\n", emphasized(one.key, Emphasis::kStrong));
     print_change(one.change, [](const Json &value) {
-      return absl::StrCat(effect_of(value), "  (", text_of(value, "origin"), ")");
+      return printable(
+          absl::StrCat(value_text(value), final_mark(value), "  (", text_of(value, "origin"), ")"));
     });
   }
 }
@@ -208,6 +250,16 @@ Result<std::string> common_place(const std::vector<std::string> &files,
   return installed_place(library, files.back(), as_file);
 }
 
+// How many errors a side has. What they are about has no effect, so it is no difference.
+size_t tell_errors(const Side &side, const std::string &place) {
+  const size_t errors = having(side.diagnostics, "error");
+  if (errors != 0)
+    absl::FPrintF(stderr, "weft policy diff: %s: %s: see `%s`\n",
+                  side.file.empty() ? "what is installed" : printable(side.file),
+                  plural(errors, "error"), printable(lint_command(side.file, place)));
+  return errors;
+}
+
 std::string side_name(const Side &side, const std::string &place) {
   return side.file.empty()    ? "what is installed"
          : side.file == place ? side.file
@@ -219,16 +271,21 @@ std::string side_name(const Side &side, const std::string &place) {
 Result<int> diff(const DiffOptions &options, const SupposingOptions &supposing) {
   WEFT_TRY(const std::string place, common_place(options.files, supposing.as_file));
   const bool two = options.files.size() == 2;
-  WEFT_TRY(const Side a, ask_side(two ? absolute_path(options.files[0]) : "", place,
-                                  options.programs, supposing));
-  WEFT_TRY(const Side b,
-           ask_side(absolute_path(options.files.back()), place, options.programs, supposing));
+  const Result<Side> before =
+      ask_side(two ? absolute_path(options.files[0]) : "", place, options.programs, supposing);
+  const Result<Side> after =
+      ask_side(absolute_path(options.files.back()), place, options.programs, supposing);
+  if (!before && !after && before.error().text != after.error().text)
+    return tl::unexpected<Error>(Error{FI_EINVAL, before.error().text + "\n" + after.error().text});
+  WEFT_TRY(const Side a, before);
+  WEFT_TRY(const Side b, after);
   const std::vector<KeyChange> keys = key_changes(a.values, b.values);
   const std::vector<ProgramChange> programs = program_changes(a, b);
   const bool same =
       keys.empty() && std::none_of(programs.begin(), programs.end(),
                                    [](const ProgramChange &one) { return one.change.any(); });
-  const int status = same ? kExitOk : kExitNo;
+  const size_t errors = tell_errors(a, place) + tell_errors(b, place);
+  const int status = same && errors == 0 ? kExitOk : kExitNo;
   if (options.json) {
     Json list = Json::array();
     for (const KeyChange &one : keys) {
@@ -239,6 +296,8 @@ Result<int> diff(const DiffOptions &options, const SupposingOptions &supposing) 
                 {"b", b.file},
                 {"as", place},
                 {"same", same},
+                {"errors", errors},
+                {"diagnostics", {{"a", a.diagnostics}, {"b", b.diagnostics}}},
                 {"keys", std::move(list)},
                 {"programs", programs_json(programs)}});
     return status;

@@ -381,6 +381,8 @@ json 0 'any(v["key"] == "params.tcp.backlog" and v["value"] == "77" and v["origi
   v["by"] == "environment FI_TCP_BACKLOG" for v in j["overridden"])' "config show: what has no effect, JSON" \
   env FI_TCP_BACKLOG=55 "$bin/weft" config show --all --json
 json 0 '"overridden" not in j' "config show: only with --all" weft config show --json
+says 0 "^params\.tcp\.backlog +99999 +environment FI_TCP_BACKLOG +no value of this parameter: the value of $mine:3:16 counts" \
+  "config show: what a declaration refuses" env FI_TCP_BACKLOG=99999 "$bin/weft" config show --all
 says 0 "$mine:2:27: warning: udp stays disabled: $work/site.yaml:3:13 disables it, and providers.disable is final in $work/site.yaml:10:9" \
   "config lint: what a final key forbids to a later file" weft config lint --as /etc/weft/10-site.yaml "$work/site.yaml"
 sed 's/^final.*/final: [params.tcp.backlgo, params.tcp, stacks.rdm]/' "$work/site.yaml" >"$work/finals.yaml"
@@ -389,8 +391,6 @@ json 1 '[(d["severity"], d["line"], d["column"]) for d in j["diagnostics"] if d[
   "config lint: final keys, JSON" weft config lint --json --as /etc/weft/10-site.yaml "$work/finals.yaml"
 says 2 "no file is read at /etc/10-site.yaml" "config lint: no place" weft config lint --as /etc/10-site.yaml "$work/site.yaml"
 says 2 "and 2 files: give the one" "config lint: two files at one place" weft config lint --as /etc/weft/a.yaml "$work/site.yaml" "$work/mine.yaml"
-says 0 "^params\.tcp\.backlog +99999 +environment FI_TCP_BACKLOG +no value of this parameter: the value of $mine:3:16 counts" \
-  "config show: what a declaration refuses" env FI_TCP_BACKLOG=99999 "$bin/weft" config show --all
 rm "$mine"
 # An /etc/weft of ours, with a file before and one behind the new one.
 etc=()
@@ -435,10 +435,49 @@ json 1 '[p["same"] for p in j["programs"]] == [False, True] and j["programs"][0]
   j["programs"][0]["b"]["chosen"] is None' "policy diff: programs, JSON" \
   weft policy diff --json "$work/site.yaml" "$work/other.yaml" --as "--ep msg -p tcp" --as "-p cxi --ep msg"
 says 1 "^  now:    nothing: " "policy diff: programs" weft policy diff "$work/site.yaml" "$work/other.yaml" --as "--ep msg -p tcp"
+cp "$work/bad.yaml" "$work/bad2.yaml"
 says 2 "bad.yaml: unknown key .*see .weft config lint --as /etc/weft/bad.yaml" "policy diff: a file with errors" \
   weft policy diff "$work/site.yaml" "$work/bad.yaml"
+says 2 "^$work/bad2.yaml: unknown key" "policy diff: two files with errors" weft policy diff "$work/bad.yaml" "$work/bad2.yaml"
+grep -q "^weft policy diff: $work/bad.yaml: unknown key" "$work/err" || fail "policy diff: two files with errors: $(cat "$work/err")"
 says 2 "FILE is required" "policy diff: no file" weft policy diff
 says 2 "no file is read at" "policy diff: no place" weft policy diff --as-file /a.yaml "$work/site.yaml"
+
+# Other words for the same: types, either name of a unit, an order that means nothing, a rule that has no effect.
+cat >"$work/words.yaml" <<'YAML'
+version: 1
+providers:
+  enable: [tcp, udp]
+  disable: [rxd, cxi]
+  rank:
+    - {match: {provider: "tcp;rxm", subnet: "fd00::/8"}, rank: 7}
+params: {rxm: {buffer_size: 8K, use_rndv_write: yes}, tcp: {backlog: 99}}
+stacks: {mine: [{layer: rxm, params: {buffer_size: 4K}}, {provider: tcp}]}
+plugins: {path: [/opt/none]}
+final: [params.rxm.buffer_size, control]
+YAML
+cat >"$work/more-words.yaml" <<'YAML'
+version: 1
+providers:
+  enable: [udp, tcp]
+  disable: [cxi, ofi_rxd]
+  rank:
+    - {match: {provider: "tcp;ofi_rxm", subnet: "fd00:0::/8"}, rank: 3}
+    - {match: {provider: "tcp;ofi_rxm", subnet: "fd00:0::/8"}, rank: 7}
+params: {ofi_rxm: {buffer_size: 8192, use_rndv_write: on, sar_limit: 64K}, tcp: {backlog: 0x63}}
+stacks: {mine: [{layer: ofi_rxm, params: {buffer_size: 4096}, on_unavailable: fail}, {provider: tcp}]}
+plugins: {path: [/opt/none/]}
+final: [control, params.ofi_rxm.buffer_size]
+YAML
+says 0 "^no key has another value" "policy diff: other words for the same" weft policy diff "$work/words.yaml" "$work/more-words.yaml"
+sed 's/rank: 7}/rank: 7}\n    - {match: {provider: udp}, rank: 1}/' "$work/words.yaml" >"$work/order.yaml"
+sed 's/^    - {match: {provider: "tcp/    - {match: {provider: udp}, rank: 1}\n&/' "$work/words.yaml" >"$work/order2.yaml"
+says 1 "the same, in another order" "policy diff: an order that counts" weft policy diff "$work/order.yaml" "$work/order2.yaml"
+sed 's/backlog: 99/backlog: 99999/' "$work/words.yaml" >"$work/refused.yaml"
+says 1 "weft policy diff: $work/refused.yaml: 1 error: see .weft config lint --as /etc/weft/refused.yaml $work/refused.yaml." \
+  "policy diff: errors in values" weft policy diff "$work/refused.yaml" "$work/refused.yaml"
+json 1 'j["same"] and j["errors"] == 2 and ["99999" in str(j["diagnostics"][side]) for side in "ab"] == [True, True]' \
+  "policy diff: errors in values, JSON" weft policy diff --json "$work/refused.yaml" "$work/refused.yaml"
 
 # --- plugin ----------------------------------------------------------------------------------------
 
