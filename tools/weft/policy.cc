@@ -195,6 +195,7 @@ Result<int> test_policy(const PolicyTestOptions &options, const SupposingOptions
   const std::string file = supposing.file.empty() ? "" : absolute_path(supposing.file);
   const Json diagnostics = only_of(array_of(config, "diagnostics"), file);
   const Json entry = entry_of(config, file);
+  warn_of_absent_devices("weft policy test", supposing);
   const std::string as = text_of(entry, "as");
   const size_t errors = having(diagnostics, "error");
   const bool all = std::all_of(programs.begin(), programs.end(),

@@ -270,6 +270,7 @@ std::string side_name(const Side &side, const std::string &place) {
 
 Result<int> diff(const DiffOptions &options, const SupposingOptions &supposing) {
   WEFT_TRY(const std::string place, common_place(options.files, supposing.as_file));
+  warn_of_absent_devices("weft policy diff", supposing);
   const bool two = options.files.size() == 2;
   const Result<Side> before =
       ask_side(two ? absolute_path(options.files[0]) : "", place, options.programs, supposing);

@@ -3,8 +3,11 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <unistd.h>
+#include <weft/printable.h>
 
 #include <cerrno>
 #include <cstring>
@@ -53,6 +56,23 @@ std::vector<std::string> fact_words(const SupposingOptions &options) {
   if (!options.executable.empty()) words.push_back("--executable=" + options.executable);
   for (const std::string &netdev : options.netdevs) words.push_back("--netdev=" + netdev);
   return words;
+}
+
+void warn_of_absent_devices(const char *command, const SupposingOptions &options) {
+  for (const std::string &netdev : options.netdevs) {
+    const std::string name = netdev.substr(0, netdev.find('='));
+    std::error_code error;
+    // A NIC without a network interface has a class of its own.
+    const bool is_there = name.empty() || name.find('/') != std::string::npos ||
+                          if_nametoindex(name.c_str()) != 0 ||
+                          fs::exists(fs::path("/sys/class/infiniband") / name, error) ||
+                          fs::exists(fs::path("/sys/class/cxi") / name, error);
+    if (!is_there)
+      absl::FPrintF(stderr,
+                    "%s: warning: --netdev %s: this machine has no interface %s; `ip link` shows "
+                    "those that it has\n",
+                    command, printable(netdev), printable(name));
+  }
 }
 
 std::string absolute_path(const std::string &path) {

@@ -50,6 +50,10 @@ void add_fact_options(CLI::App &command, SupposingOptions &options);
 // The facts as words of a command line, for a child.
 std::vector<std::string> fact_words(const SupposingOptions &options);
 
+// Tells on stderr which names in --netdev no device of this machine has. They are no errors: a
+// command may be written for many hosts.
+void warn_of_absent_devices(const char *command, const SupposingOptions &options);
+
 std::string absolute_path(const std::string &path);
 // The place of a file: `as_file`, or where it is if a configuration is read there, or its name in
 // /etc/weft.

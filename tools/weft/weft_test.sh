@@ -370,6 +370,12 @@ says 1 "3 errors: see .weft config lint --as /etc/weft/bad.yaml $work/bad.yaml."
 json 1 'j["errors"] == 3 and {d["line"] for d in j["diagnostics"]} == {2, 3}' "policy test: a file with errors, JSON" \
   weft policy test --json "$work/bad.yaml"
 
+says 0 "warning: --netdev no-such0=hsn0: this machine has no interface no-such0" "policy test: an interface that is not here" \
+  weft policy test "$work/site.yaml" --netdev no-such0=hsn0 --netdev lo=hsn1
+[ "$(grep -c 'warning: --netdev' "$work/err")" = 1 ] || fail "policy test: an interface that is here: $(cat "$work/err")"
+says "[01]" "weft policy diff: warning: --netdev no-such0=hsn0" "policy diff: an interface that is not here" \
+  weft policy diff "$work/site.yaml" "$work/site.yaml" --netdev no-such0=hsn0
+
 # The user's file is read behind the site's.
 mine=$XDG_CONFIG_HOME/weft/weft.yaml
 printf 'version: 1\nproviders: {enable: [tcp, udp]}\nparams: {tcp: {backlog: 77}}\n' >"$mine"
