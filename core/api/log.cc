@@ -228,7 +228,7 @@ void Log::write(const char *provider, fi_log_level level, fi_log_subsys subsys, 
   clean.reserve(text.size() + 128);
   if (const fi_ops_log *imported = imported_.load(std::memory_order_acquire)) {
     if (FI_CHECK_OP(imported, struct fi_ops_log, log)) {
-      clean += printable_lines(text);
+      clean += printable(text);
       clean += '\n';
       imported->log(provider_record(provider), level, subsys, func != nullptr ? func : "", line,
                     clean.c_str());
@@ -241,13 +241,14 @@ void Log::write(const char *provider, fi_log_level level, fi_log_subsys subsys, 
                 provider != nullptr ? provider : kCore, index_name(kSubsystems, subsys),
                 func != nullptr ? func : "", line, index_name(kLevels, level));
   clean += prefix;
-  clean += printable_lines(text);
+  clean += printable(text);
   clean += '\n';
   sink_(clean);
 } catch (...) {  // no memory: the line is lost
 }
 
 void Log::notice(std::string_view text) noexcept try {
+  if (text.ends_with('\n')) text.remove_suffix(1);
   {
     const std::lock_guard lock(mutex_);
     if (!noticed_.emplace(text).second) return;
@@ -255,13 +256,13 @@ void Log::notice(std::string_view text) noexcept try {
   std::string line;
   if (const fi_ops_log *imported = imported_.load(std::memory_order_acquire);
       imported != nullptr && FI_CHECK_OP(imported, struct fi_ops_log, log)) {
-    line += printable_lines(text);
+    line += printable(text);
     line += '\n';
     imported->log(provider_record(kCore), FI_LOG_WARN, FI_LOG_CORE, "notice", 0, line.c_str());
     return;
   }
   line = "libfabric: ";
-  line += printable_lines(text);
+  line += printable(text);
   line += '\n';
   sink_(line);
 } catch (...) {

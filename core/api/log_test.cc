@@ -119,21 +119,23 @@ TEST(Log, SubsystemsAreListedOrExcluded) {
 TEST(Log, LinesHaveTheFormatOfStock) {
   Captured c(Variables{});
   c.log.write("tcp", FI_LOG_INFO, FI_LOG_EP_CTRL, "connect", 12, "to 10.0.0.1\n");
-  c.log.write(nullptr, FI_LOG_WARN, FI_LOG_CORE, "f", 1, "evil \x1b[2J bytes");
+  c.log.write(nullptr, FI_LOG_WARN, FI_LOG_CORE, "f", 1, "evil \x1b[2J bytes\nlibfabric: a lie");
   EXPECT_THAT(
       c.lines,
       ElementsAre(
           MatchesRegex("libfabric:[0-9]+:[0-9]+::tcp:ep_ctrl:connect\\(\\):12<info> to 10.0.0.1\n"),
-          MatchesRegex(
-              "libfabric:[0-9]+:[0-9]+::core:core:f\\(\\):1<warn> evil \\\\x1b\\[2J bytes\n")));
+          MatchesRegex("libfabric:[0-9]+:[0-9]+::core:core:f\\(\\):1<warn> evil \\\\x1b\\[2J bytes "
+                       "libfabric: a lie\n")));
 }
 
 TEST(Log, NoticeIsShownOnce) {
   Captured c(Variables{{"FI_LOG_PROV", "tcp"}});
   c.log.notice("look here");
   c.log.notice("look here");
-  c.log.notice("and here");
-  EXPECT_THAT(c.lines, ElementsAre("libfabric: look here\n", "libfabric: and here\n"));
+  c.log.notice("and here\n");
+  c.log.notice("no interface a\nlibfabric: a lie");
+  EXPECT_THAT(c.lines, ElementsAre("libfabric: look here\n", "libfabric: and here\n",
+                                   "libfabric: no interface a libfabric: a lie\n"));
 }
 
 TEST(Log, ReadyIsTrueOncePerInterval) {

@@ -42,7 +42,28 @@ void print_overridden(const Json &overridden) {
   if (!table.empty()) table.print();
 }
 
-Result<int> show(const ConfigOptions &options) {
+// One line for what is wrong with a file, or (an empty one) with all that is in use.
+void tell_problems(const Json &diagnostics, const std::string &file, const std::string &place) {
+  const size_t problems = having(diagnostics, "error") + having(diagnostics, "warning");
+  if (problems != 0)
+    std::fprintf(stderr, "weft config show: %s%s%s: see `%s`\n",
+                 plural(problems, "problem").c_str(), file.empty() ? "" : " in ",
+                 printable(file).c_str(), printable(lint_command(file, place)).c_str());
+}
+
+// The problems of a file that is not installed, and of the others.
+void tell_problems(const Json &config, const std::string &file) {
+  std::string place;
+  for (const Json &one : array_of(config, "files"))
+    if (text_of(one, "path") == file) place = text_of(one, "as");
+  Json of_file = Json::array(), others = Json::array();
+  for (const Json &one : only_of(array_of(config, "diagnostics"), ""))
+    (!file.empty() && text_of(one, "file") == file ? of_file : others).push_back(one);
+  tell_problems(of_file, file, place);
+  tell_problems(others, "", "");
+}
+
+Result<int> show(const ConfigOptions &options, const SupposingOptions &supposing) {
   WEFT_TRY(const Library library, Library::open());
   WEFT_TRY(Json config, library.config());
   Json values = Json::array();
@@ -66,11 +87,7 @@ Result<int> show(const ConfigOptions &options) {
   }
   table.print();
   if (options.all) print_overridden(array_of(config, "overridden"));
-  const Json diagnostics = config.value("diagnostics", Json::array());
-  const size_t problems = having(diagnostics, "error") + having(diagnostics, "warning");
-  if (problems != 0)
-    std::fprintf(stderr, "weft config show: %s: see `weft config lint`\n",
-                 plural(problems, "problem").c_str());
+  tell_problems(config, supposing.file.empty() ? "" : absolute_path(supposing.file));
   return kExitOk;
 }
 
@@ -89,7 +106,9 @@ void add_config(CLI::App &app, Action &action, SupposingOptions &supposing) {
   show_command->add_flag("--defaults", options->defaults, "also the parameters that nobody set");
   show_command->add_flag("--json", options->json, "JSON instead of text");
   add_file_option(*show_command, supposing);
-  show_command->callback([&action, options] { action = [options] { return show(*options); }; });
+  show_command->callback([&action, options, &supposing] {
+    action = [options, &supposing] { return show(*options, supposing); };
+  });
 
   CLI::App *lint_command = command->add_subcommand(
       "lint", "Every error, with file, line and column; exit status 1 if there is one");

@@ -78,7 +78,7 @@ Result<int> run(const ExplainOptions &options) {
   Result<Json> answer = library.explain(options.stack);
   if (!answer) {
     if (options.json) print_json({{"stack", options.stack}, {"error", answer.error().text}});
-    absl::FPrintF(stderr, "weft explain: %s\n", printable_lines(answer.error().text));
+    absl::FPrintF(stderr, "weft explain: %s\n", printable(answer.error().text));
     if (!options.stack.empty())
       absl::FPrintF(stderr, "`weft why '%s'` tells more\n", options.stack);
     return kExitNo;

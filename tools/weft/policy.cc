@@ -2,6 +2,7 @@
 // weft policy: what programs get under files that are not installed, and what the files change.
 #include "tools/weft/policy.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <weft/printable.h>
@@ -82,13 +83,13 @@ Json only_of(const Json &diagnostics, const std::string &file) {
   return list;
 }
 
-Result<Json> ask_child(const std::vector<std::string> &words,
 std::string lint_command(const std::string &file, const std::string &place) {
   if (file.empty()) return "weft config lint";
   return file == place ? absl::StrCat("weft config lint ", file)
                        : absl::StrCat("weft config lint --as ", place, " ", file);
 }
 
+Result<Json> ask_child(const std::vector<std::string> &words,
                        const std::map<std::string, std::string> &environment) {
   std::error_code error;
   std::vector<std::string> command = {fs::read_symlink("/proc/self/exe", error)};
@@ -96,9 +97,13 @@ std::string lint_command(const std::string &file, const std::string &place) {
   command.insert(command.end(), words.begin(), words.end());
   WEFT_TRY(const ChildResult child, run_child(command, environment, std::chrono::minutes(2)));
   Json answer = Json::parse(child.out, nullptr, false);
-  if ((child.status != kExitOk && child.status != kExitNo) || answer.is_discarded())
-    return fail(FI_EOTHER, "the configuration cannot be checked: %s", child.err.c_str());
-  return answer;
+  if ((child.status == kExitOk || child.status == kExitNo) && !answer.is_discarded()) return answer;
+  // The user has not typed the command of the child.
+  const std::string name = absl::StrCat("weft ", words[0], " ", words[1], ": ");
+  std::string why(absl::StripTrailingAsciiWhitespace(child.err));
+  if (const size_t at = why.rfind(name); at == 0 || (at != why.npos && why[at - 1] == '\n'))
+    return tl::unexpected<Error>(Error{FI_EINVAL, why.substr(at + name.size())});
+  return tl::unexpected<Error>(Error{FI_EOTHER, "the configuration cannot be checked: " + why});
 }
 
 namespace {
@@ -184,6 +189,7 @@ void print_policy(const SupposingOptions &supposing, const Json &entry) {
 }
 
 Result<int> test_policy(const PolicyTestOptions &options, const SupposingOptions &supposing) {
+  warn_of_absent_devices("weft policy test", supposing);
   WEFT_TRY(const Library library, Library::open());
   std::vector<ProgramAnswer> programs;
   const std::vector<std::string> plain = {""};
@@ -195,7 +201,6 @@ Result<int> test_policy(const PolicyTestOptions &options, const SupposingOptions
   const std::string file = supposing.file.empty() ? "" : absolute_path(supposing.file);
   const Json diagnostics = only_of(array_of(config, "diagnostics"), file);
   const Json entry = entry_of(config, file);
-  warn_of_absent_devices("weft policy test", supposing);
   const std::string as = text_of(entry, "as");
   const size_t errors = having(diagnostics, "error");
   const bool all = std::all_of(programs.begin(), programs.end(),

@@ -296,6 +296,8 @@ says 1 "bad\.yaml:2:1: error: .*did you mean 'providers'" "config lint: an unkno
 json 1 'j["errors"] == len(j["diagnostics"]) and {(d["line"], d["column"]) for d in j["diagnostics"]} >= {(2, 1), (3, 15)}
   and all(d["file"].endswith("bad.yaml") for d in j["diagnostics"])' "config lint: every error, JSON" \
   weft config lint --json "$work/bad.yaml"
+says 0 "weft config show: 3 problems in $work/bad.yaml: see .weft config lint --as /etc/weft/bad.yaml $work/bad.yaml.$" \
+  "config show: a file with errors" weft config show "$work/bad.yaml"
 cat >"$work/names.yaml" <<'YAML'
 version: 1
 providrs: {}
@@ -395,7 +397,7 @@ sed 's/^final.*/final: [params.tcp.backlgo, params.tcp, stacks.rdm]/' "$work/sit
 json 1 '[(d["severity"], d["line"], d["column"]) for d in j["diagnostics"] if d["file"].endswith("finals.yaml")] == [("error", 10, 9), ("warning", 10, 41)]
   and "did you mean \"backlog\"" in str(j) and any("params.tcp.backlog is final" in d["text"] and d["line"] == 3 for d in j["diagnostics"])' \
   "config lint: final keys, JSON" weft config lint --json --as /etc/weft/10-site.yaml "$work/finals.yaml"
-says 2 "no file is read at /etc/10-site.yaml" "config lint: no place" weft config lint --as /etc/10-site.yaml "$work/site.yaml"
+says 2 "^weft config lint: no file is read at /etc/10-site.yaml" "config lint: no place" weft config lint --as /etc/10-site.yaml "$work/site.yaml"
 says 2 "and 2 files: give the one" "config lint: two files at one place" weft config lint --as /etc/weft/a.yaml "$work/site.yaml" "$work/mine.yaml"
 rm "$mine"
 # An /etc/weft of ours, with a file before and one behind the new one.
@@ -447,7 +449,7 @@ says 2 "bad.yaml: unknown key .*see .weft config lint --as /etc/weft/bad.yaml" "
 says 2 "^$work/bad2.yaml: unknown key" "policy diff: two files with errors" weft policy diff "$work/bad.yaml" "$work/bad2.yaml"
 grep -q "^weft policy diff: $work/bad.yaml: unknown key" "$work/err" || fail "policy diff: two files with errors: $(cat "$work/err")"
 says 2 "FILE is required" "policy diff: no file" weft policy diff
-says 2 "no file is read at" "policy diff: no place" weft policy diff --as-file /a.yaml "$work/site.yaml"
+says 2 "^weft policy diff: no file is read at" "policy diff: no place" weft policy diff --as-file /a.yaml "$work/site.yaml"
 
 # Other words for the same: types, either name of a unit, an order that means nothing, a rule that has no effect.
 cat >"$work/words.yaml" <<'YAML'
@@ -484,6 +486,11 @@ says 1 "weft policy diff: $work/refused.yaml: 1 error: see .weft config lint --a
   "policy diff: errors in values" weft policy diff "$work/refused.yaml" "$work/refused.yaml"
 json 1 'j["same"] and j["errors"] == 2 and ["99999" in str(j["diagnostics"][side]) for side in "ab"] == [True, True]' \
   "policy diff: errors in values, JSON" weft policy diff --json "$work/refused.yaml" "$work/refused.yaml"
+
+# Text of a variable or a file makes no line of the log.
+run 0 "a newline in a variable" env FI_CONFIG=$'/gone\nlibfabric: a lie' "$bin/fi_info" -p tcp
+grep -q "there is no file /gone libfabric: a lie" "$work/err" && pass "a newline in a variable" ||
+  fail "a newline in a variable: $(cat "$work/err")"
 
 # --- plugin ----------------------------------------------------------------------------------------
 
