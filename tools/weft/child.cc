@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "tools/weft/child.h"
 
-#include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -78,33 +77,65 @@ bool collect(Pipe &out, Pipe &err, Clock::time_point deadline, ChildResult &resu
   return true;
 }
 
+// Whether `fd` is at `place` as well, and stays there in the program.
+bool put(int fd, int place) {
+  return fd == place ? fcntl(fd, F_SETFD, 0) == 0 : dup2(fd, place) == place;
+}
+
+// Becomes the program. It ends with this process, whatever ends that, and so do its own children,
+// if they see to it as well. Only what is safe behind fork() is called.
+[[noreturn]] void be_the_program(const Pipe &out, const Pipe &err, const Pipe &failure,
+                                 pid_t parent, const char *program, char *const *arguments,
+                                 char *const *variables) {
+  const auto give_up = [&] {
+    const int error = errno;
+    (void)!write(failure.end(1), &error, sizeof error);
+    _exit(127);
+  };
+  setpgid(0, 0);  // all of it can be killed at once
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) give_up();
+  if (getppid() != parent) _exit(127);  // it has ended before
+  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (nothing < 0 || !put(nothing, 0) || !put(out.end(1), 1) || !put(err.end(1), 2)) give_up();
+  execve(program, arguments, variables);
+  give_up();
+  _exit(127);
+}
+
+// The errno for which a child has not become its program; 0: it has.
+int failure_of(Pipe &failure) {
+  failure.close_end(1);
+  int error = 0;
+  ssize_t got;
+  do got = read(failure.end(0), &error, sizeof error);
+  while (got < 0 && errno == EINTR);
+  return got == sizeof error ? error : 0;
+}
+
 }  // namespace
 
 Result<ChildResult> run_child(const std::vector<std::string> &command,
                               const std::map<std::string, std::string> &environment,
                               milliseconds limit) {
-  Pipe out, err;
-  if (!out.open() || !err.open())
+  Pipe out, err, failure;
+  if (!out.open() || !err.open() || !failure.open())
     return fail(errno, "cannot open a pipe: %s (open files: see `ulimit -n`)",
                 std::strerror(errno));
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  const absl::Cleanup destroy_actions = [&] { posix_spawn_file_actions_destroy(&actions); };
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, out.end(1), 1);
-  posix_spawn_file_actions_adddup2(&actions, err.end(1), 2);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  const absl::Cleanup destroy_attributes = [&] { posix_spawnattr_destroy(&attributes); };
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-  posix_spawnattr_setpgroup(&attributes, 0);
   std::vector<std::string> arguments = command, variables = merged_environment(environment);
-  pid_t pid = 0;
-  const int error = posix_spawn(&pid, command[0].c_str(), &actions, &attributes,
-                                pointers(arguments).data(), pointers(variables).data());
-  if (error != 0)
+  const std::vector<char *> argument_list = pointers(arguments),
+                            variable_list = pointers(variables);
+  const pid_t self = getpid(), pid = fork();
+  if (pid == 0)
+    be_the_program(out, err, failure, self, command[0].c_str(), argument_list.data(),
+                   variable_list.data());
+  if (pid < 0) return fail(errno, "cannot run %s: %s", command[0].c_str(), std::strerror(errno));
+  setpgid(pid, pid);  // whoever comes first
+  if (const int error = failure_of(failure); error != 0) {
+    while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
     return fail(error, "cannot run %s: %s: reinstall weft", command[0].c_str(),
                 std::strerror(error));
+  }
   out.close_end(1);
   err.close_end(1);
   ChildResult result;

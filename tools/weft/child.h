@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Runs a program and collects its output.
+// Runs a program and collects its output. The program ends with the process that runs it.
 //
 // Example:
 //     Result<void> refresh(const std::string &probe, const std::string &folder) {

@@ -492,6 +492,18 @@ run 0 "a newline in a variable" env FI_CONFIG=$'/gone\nlibfabric: a lie' "$bin/f
 grep -q "there is no file /gone libfabric: a lie" "$work/err" && pass "a newline in a variable" ||
   fail "a newline in a variable: $(cat "$work/err")"
 
+# A command that is ended takes its children with it. They cannot end by themselves here.
+{
+  printf 'version: 1\nproviders:\n  rank:\n'
+  for ((i = 0; i < 20000; i++)); do echo "    - {match: {provider: nm$i}, rank: 1}"; done
+} >"$work/long.yaml"
+for words in "policy diff" "config lint"; do
+  # shellcheck disable=SC2086
+  run 0 "'$words' ends with its children" env FI_CONFIG="$work/long.yaml" \
+    python3 "$(dirname "$0")/testdata/end_command.py" "$bin/weft" $words "$work/site.yaml" &&
+    pass "'$words' ends with its children"
+done
+
 # --- plugin ----------------------------------------------------------------------------------------
 
 says 0 "^tcp .*1\.0 +tcp +provider +stable +robust +selected +$lib/weft/tcp\.so" "plugin list" weft plugin list
