@@ -1,8 +1,42 @@
 # Where the parts of weft are installed, below the prefix, and `uninstall`. docs/packaging.md lists the components and these variables.
+
+# A folder below the prefix that is given with its whole path moves with the prefix, like all others.
+foreach(name BINDIR SBINDIR LIBDIR INCLUDEDIR DATADIR MANDIR DOCDIR)
+  set(folder "${CMAKE_INSTALL_${name}}")
+  cmake_path(IS_PREFIX CMAKE_INSTALL_PREFIX "${folder}" NORMALIZE below)
+  if(below)
+    cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE CMAKE_INSTALL_${name})
+  endif()
+endforeach()
+
+# weft_way(OUT HERE FROM TO): the way from one folder of the installation to another, where HERE is the first ("$ORIGIN"). To a folder
+# outside of the prefix it is the path of that.
+function(weft_way out here from to)
+  if(IS_ABSOLUTE "${from}" OR IS_ABSOLUTE "${to}")
+    cmake_path(ABSOLUTE_PATH to BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} NORMALIZE OUTPUT_VARIABLE way)
+  else()
+    cmake_path(RELATIVE_PATH to BASE_DIRECTORY ${from} OUTPUT_VARIABLE way)
+    cmake_path(SET way NORMALIZE "${way}")
+    set(way "${here}/${way}")
+  endif()
+  string(REGEX REPLACE "/$" "" way "${way}")
+  set(${out} "${way}" PARENT_SCOPE)
+endfunction()
+
+# weft_folder(OUT NAME DEFAULT HELP): the cache variable NAME, or what it is by default. The default is not kept in the cache: the
+# folder that it comes from may be another one the next time.
+function(weft_folder out name default help)
+  set(${name} "" CACHE STRING "${help}; by default ${default}")
+  set(${out} "${default}" PARENT_SCOPE)
+  if(NOT "$CACHE{${name}}" STREQUAL "")
+    set(${out} "$CACHE{${name}}" PARENT_SCOPE)
+  endif()
+endfunction()
+
 set(WEFT_PLUGIN_INSTALL_DIR ${CMAKE_INSTALL_LIBDIR}/weft)  # not for packagers: the library looks beside itself
-set(WEFT_CMAKE_INSTALL_DIR ${CMAKE_INSTALL_LIBDIR}/cmake CACHE STRING "folder of the CMake packages")
-set(WEFT_PKGCONFIG_INSTALL_DIR ${CMAKE_INSTALL_LIBDIR}/pkgconfig CACHE STRING
-    "folder of libfabric.pc; another one where stock libfabric has a file of this name")
+weft_folder(WEFT_CMAKE_DIR WEFT_CMAKE_INSTALL_DIR ${CMAKE_INSTALL_LIBDIR}/cmake "folder of the CMake packages")
+weft_folder(WEFT_PKGCONFIG_DIR WEFT_PKGCONFIG_INSTALL_DIR ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+  "folder of libfabric.pc; another one where stock libfabric has a file of this name")
 set(WEFT_SYSTEMD_UNIT_DIR lib/systemd/system CACHE STRING "folder of systemd's units")
 set(WEFT_FI_PREFIX "" CACHE STRING
     "folder for bin/ and share/man/ of fi_info, fi_pingpong and fi_strerror, where stock libfabric has programs of these names")
@@ -14,7 +48,8 @@ if(WEFT_FI_PREFIX)
   set(WEFT_FI_BIN_DIR ${WEFT_FI_PREFIX}/bin)
   set(WEFT_FI_MAN_DIR ${WEFT_FI_PREFIX}/share/man)
 endif()
-cmake_path(RELATIVE_PATH CMAKE_INSTALL_LIBDIR BASE_DIRECTORY ${WEFT_FI_BIN_DIR} OUTPUT_VARIABLE WEFT_FI_TO_LIBRARY)
+weft_way(WEFT_FI_RPATH "$ORIGIN" ${WEFT_FI_BIN_DIR} ${CMAKE_INSTALL_LIBDIR})
+weft_way(WEFT_BIN_RPATH "$ORIGIN" ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_LIBDIR})
 
 # What is installed, and where: install_manifest.txt knows no DESTDIR, and only the last installation.
 function(weft_record_installation)
