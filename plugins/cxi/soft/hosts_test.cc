@@ -306,7 +306,7 @@ TEST(Hosts, AKilledProcessFailsWhatIsUnderWayWithItAlone) {
     while (!Process::take(*node.events) && std::chrono::steady_clock::now() < end)
       node.neighbours->poll();
     node.neighbours->poll();
-    pause();
+    raise(SIGSTOP);
   });
   TestProcess other([&](const auto &ready) {
     Node node = far.process(7);
@@ -318,6 +318,7 @@ TEST(Hosts, AKilledProcessFailsWhatIsUnderWayWithItAlone) {
   const std::vector<uint8_t> one = pattern(1), out = pattern(100);
   a.start(Op::kPut, far.at(6), one);
   EXPECT_EQ(a.result(), Rc::kOk);
+  victim.wait_until_it_stops();  // else it may still read the next one
   a.start(Op::kPut, far.at(6), out);
   a.start(Op::kPut, far.at(7), out);
   EXPECT_EQ(a.result(), Rc::kOk) << "of the other one";

@@ -66,6 +66,8 @@ class TestProcess {
     waitpid(pid_, nullptr, 0);
     pid_ = -1;
   }
+  // It stops itself (SIGSTOP).
+  void wait_until_it_stops() { waitpid(pid_, nullptr, WUNTRACED); }
   pid_t pid() const { return pid_; }
 
  private:
