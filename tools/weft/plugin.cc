@@ -49,10 +49,24 @@ Result<int> refresh_plugins(const PluginOptions &options) {
   return good ? kExitOk : kExitNo;
 }
 
+namespace {
+
+void add_new(CLI::App *command, PluginOptions &options) {
+  command->add_option("KIND", options.kind, "provider, layer or hook")->required();
+  command->add_option("NAME", options.name, "the unit, as in FI_PROVIDER")->required();
+  command->add_option("--folder", options.folder,
+                      "where it is written; must not be there (default: the plugin's name)");
+  command->add_option("--vendor", options.vendor, "who makes the plugin");
+  command->add_option("--templates", options.templates,
+                      "folder of templates (default: those of the installed SDK)");
+}
+
+}  // namespace
+
 void add_plugin(CLI::App &app, Action &action) {
   const auto options = std::make_shared<PluginOptions>();
   CLI::App *command =
-      app.add_subcommand("plugin", "Plugins: list, check a file, index, quarantine");
+      app.add_subcommand("plugin", "Plugins: list, check a file, begin one, index, quarantine");
   command->require_subcommand(1);
   const auto add = [&](const char *name, const char *help,
                        Result<int> (*run)(const PluginOptions &)) {
@@ -71,6 +85,9 @@ void add_plugin(CLI::App &app, Action &action) {
   check_command->add_option("FILE", options->file, "the plugin")->required();
   check_command->add_option("--budget", options->budget,
                             "milliseconds that the try may take (default: of the configuration)");
+
+  add_new(add("new", "Writes a project that makes a plugin: code, tests, packages", new_plugin),
+          *options);
 
   CLI::App *refresh_command =
       add("refresh", "Writes plugins.idx, so that programs start without reading manifests",

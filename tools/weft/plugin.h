@@ -19,11 +19,15 @@ namespace weft::cli {
 
 struct PluginOptions {
   bool json = false;
-  bool verbose = false;  // list
-  std::string file;      // check
-  std::string budget;    // check: milliseconds, as text
-  std::string folder;    // refresh: empty: all folders
-  std::string clear;     // quarantine: the file to take out
+  bool verbose = false;   // list
+  std::string file;       // check
+  std::string budget;     // check: milliseconds, as text
+  std::string folder;     // refresh: empty: all folders; new: empty: as the plugin is named
+  std::string clear;      // quarantine: the file to take out
+  std::string kind;       // new: provider, layer, hook
+  std::string name;       // new: the unit
+  std::string vendor;     // new: empty: "the authors of ..."
+  std::string templates;  // new: empty: those of the installed SDK
 };
 
 // The results are exit statuses.
@@ -31,6 +35,7 @@ Result<int> list_plugins(const PluginOptions &options);
 Result<int> check_plugin(const PluginOptions &options);
 Result<int> refresh_plugins(const PluginOptions &options);
 Result<int> quarantine_plugins(const PluginOptions &options);
+Result<int> new_plugin(const PluginOptions &options);
 
 // Time limit for a run of weft-probe. Longer than any budget that weft-probe accepts.
 inline constexpr std::chrono::minutes kProbeLimit{11};

@@ -78,13 +78,13 @@ for word in trace stats top exporter; do
   says 0 "^weft $word [0-9]+\.[0-9]+" "version of '$word'" weft "$word" --version
   says 2 "weft $word: unknown option '--verison': did you mean '--version'" "slip in an option of '$word'" "$bin/weft-$word" --verison
 done
-for words in "" info why explain plugin "plugin list" "plugin check" "plugin refresh" "plugin quarantine" config \
+for words in "" info why explain plugin "plugin list" "plugin check" "plugin new" "plugin refresh" "plugin quarantine" config \
   "config show" "config lint" policy "policy test" "policy diff" cxi "cxi service" "cxi service list" "cxi service show" "cxi service create" "cxi service enable" \
   "cxi service disable" "cxi service destroy" doctor; do
   # shellcheck disable=SC2086
   says 0 "^Usage: " "help of '$words'" weft $words --help
 done
-for words in info why explain "plugin list" "plugin check" "plugin refresh" "plugin quarantine" "config show" \
+for words in info why explain "plugin list" "plugin check" "plugin new" "plugin refresh" "plugin quarantine" "config show" \
   "config lint" "policy test" "policy diff" "cxi service list" "cxi service show" "cxi service create" "cxi service destroy" doctor; do
   # shellcheck disable=SC2086
   says 0 "--json" "'$words' knows --json" weft $words --help
@@ -532,6 +532,37 @@ head -c 5000 "$lib/weft/tcp.so" >"$work/short.so"
 says 1 "not a good plugin" "plugin check: a file cut short" weft plugin check "$work/short.so"
 says 2 "there is no such file" "plugin check: no file" weft plugin check "$work/nothing.so"
 says 1 "file +FAIL" "plugin check: a folder" weft plugin check "$work"
+
+# A new plugin. examples/vendor_test.sh builds what is written here.
+for kind in provider layer hook; do
+  says 0 "^wrote $work/new-$kind: " "plugin new: $kind" weft plugin new $kind frob --folder "$work/new-$kind"
+done
+json 0 'j["folder"].endswith("/below/x") and "src/hook_x.cc" in j["files"]' "plugin new: JSON" \
+  weft plugin new hook x --folder "$work/below/x" --json
+says 2 "$work/new-hook is there already: choose another folder with --folder" "plugin new: a folder that is there" \
+  weft plugin new hook frob --folder "$work/new-hook"
+says 2 "no template for a 'hok': did you mean 'hook'" "plugin new: a slip in the kind" weft plugin new hok frob
+says 2 "no template for a 'banana': there are provider, layer, hook" "plugin new: an unknown kind" weft plugin new banana frob
+says 2 "'Frob' can be no name of a unit: take a-z" "plugin new: a name that no unit can have" weft plugin new hook Frob
+says 2 "$lib/weft/tcp\.so has a unit of the name tcp already" "plugin new: a name that is taken" weft plugin new provider tcp
+says 2 "can be no name of a vendor" "plugin new: a vendor that no package can have" weft plugin new hook frob --vendor 'a"b'
+mkdir -p "$work/forms/common" "$work/forms/example"
+# form REASON JSON...: a template that is wrong writes nothing.
+form() {
+  local reason=$1
+  shift
+  [ $# = 0 ] || printf '%s' "$1" >"$work/forms/hook.json"
+  says 2 "$reason" "plugin new: a template: $reason" weft plugin new hook frob --templates "$work/forms" --folder "$work/never"
+  [ ! -e "$work/never" ] || fail "plugin new: a template: $reason: it left a folder"
+}
+form "there is no $work/forms/hook.json: install the SDK"
+form "is no object in JSON" '['
+form 'has no "files"' '{"plugin": "x"}'
+form "no value for the placeholder @nmae@" '{"plugin": "@nmae@", "files": {}, "words": {}}'
+form "the template leaves its folder" '{"plugin": "x", "folder": "example", "files": {"../../text.so": "x"}, "words": {}}'
+form "the template leaves its folder" '{"plugin": "x", "folder": "example", "files": {"x": "/tmp/x"}, "words": {}}'
+form "example/x cannot be read" '{"plugin": "x", "folder": "example", "files": {"x": "y"}, "words": {}}'
+form "which is no text" '{"plugin": "x", "folder": "example", "files": {"x": 1}, "words": {}}'
 
 says 0 "no plugin is in quarantine" "quarantine: empty" weft plugin quarantine
 json 1 'j["plugin"]["verdict"] == "quarantined" and j["plugin"]["stage"] == "dlopen"' "plugin check: one that aborts" \
