@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# vendor_test.sh BUILD_DIR CXX layer|hook|GUIDE: what a vendor does, on an SDK that was installed and moved: `weft plugin new`,
-# build, tests, packages, and the plugin of the package among weft's own. With GUIDE (docs/vendors.md) it runs each command of the guide; apt-get
+# vendor_test.sh BUILD_DIR CXX layer|hook|broken|GUIDE: what a vendor does, on an SDK that was installed and moved: `weft plugin new`,
+# build, tests, packages, and the plugin of the package among weft's own. With `broken`, a provider with faults, and the rows of
+# `weft plugin test` that they fail. With GUIDE (docs/vendors.md) it runs each command of the guide; apt-get
 # and dpkg there are functions of this script, which look whether the packages exist, and unpack into the SDK.
 set -euo pipefail
 build=$(realpath "${1:?usage: vendor_test.sh BUILD_DIR CXX KIND|GUIDE}") cxx=${2:?no CXX} what=${3:?no KIND}
@@ -60,6 +61,30 @@ if [ -f "$what" ]; then
   bash -euxo pipefail "$tmp/commands" >"$tmp/log" 2>&1 || fail "a command of $what, the last of these:"
   is_listed frob-provider || fail "the plugin of the package is not among weft's own: $(weft plugin list)"
   echo "passed: each command of $(basename "$what")"
+  exit 0
+fi
+
+if [ "$what" = broken ]; then
+  weft plugin new provider frob >"$tmp/log"
+  source=frob-provider/src/frob_provider.cc
+  # Closing says yes and does nothing; messages lose their bytes; a send to nobody ends the process.
+  sed -i -e 's/return -FI_EBUSY;/return 0;/' -e 's/^ *scatter(.*;$/(void)receive; (void)bytes;/' \
+    -e 's/if (!address) return -FI_EINVAL;/if (!address) std::abort();/' "$source"
+  grep -q FI_EBUSY "$source" && fail "FI_EBUSY is still there"
+  grep -q '(void)receive' "$source" && grep -q 'std::abort' "$source" || fail "the source of the provider has changed: fit the faults"
+  (cmake -S frob-provider -B build -DCMAKE_BUILD_TYPE=Debug -DBUILD_TESTING=OFF && cmake --build build) >"$tmp/log" 2>&1 || fail "no build"
+  got=0
+  weft plugin test build/plugins/frob-provider.so >"$tmp/log" 2>&1 || got=$?
+  [ $got = 1 ] || fail "weft plugin test of a provider with faults: status $got"
+  # failed CHECK TEXT: the row of this check failed, with this text.
+  failed() { grep -Eq "^  provider frob +$1 +failed +$2" "$tmp/log" || fail "no row '$1' that failed with '$2'"; }
+  failed "objects closed in the wrong order" "rdm: fi_close of a fabric with a domain returned 0, where an error is due"
+  failed "messages go both ways" "rdm: a message of 1 bytes arrived with other bytes"
+  failed "messages with tags go both ways" "rdm: a message of 1 bytes"
+  failed "transfers to nobody" "killed by signal 6 \(SIGABRT\)"
+  grep -Eq "^  provider frob +what fi_getinfo answers +passed" "$tmp/log" || fail "what is right is not a row that passed"
+  grep -Eq "^  provider frob +remote writes and reads +not checked +not offered" "$tmp/log" || fail "what is not offered is a row with a result"
+  echo "passed: $(tail -n 1 "$tmp/log")"
   exit 0
 fi
 

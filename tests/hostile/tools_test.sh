@@ -44,6 +44,18 @@ for how in hangs:'did not return from getinfo within' crashes:'was killed in get
   echo "done   $name"
 done
 
+# weft plugin test: it is good when it is tried out, and each trial that it ends is a row that failed.
+for how in crashes:'killed by signal (6|11)' exits:'ended with status'; do
+  name=later_${how%%:*}
+  export FI_PROVIDER_PATH="$two_faced/$name"
+  timeout 300 "$weft" plugin test --budget 120000 "$two_faced/$name/$name.so" >"$scratch/out" 2>"$scratch/err"
+  got=$?
+  [ $got = 1 ] && grep -Eq "^  file +probe +passed" "$scratch/out" &&
+    grep -Eq "weft takes the unit from this file +failed +${how#*:}" "$scratch/out" &&
+    grep -Eq "everything else +not checked" "$scratch/out" || fail "weft plugin test $name: status $got"
+  echo "done   $name, weft plugin test"
+done
+
 # A program that waits is told what for.
 export FI_PROVIDER_PATH="$two_faced/later_hangs"
 mkfifo "$scratch/errors"

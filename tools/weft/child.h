@@ -9,7 +9,7 @@
 //       return {};
 //     }
 //
-// Not for the code of plugins: weft-probe runs that in a process of its own.
+// Not for the code of plugins: that runs in a process of its own, weft-probe or a trial.
 #ifndef WEFT_TOOLS_WEFT_CHILD_H
 #define WEFT_TOOLS_WEFT_CHILD_H
 

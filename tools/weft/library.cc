@@ -25,6 +25,13 @@ std::string path_of_libfabric() {
   return error ? std::string(found.dli_fname) : path.string();
 }
 
+// What a call said in words, if it failed; `text` is freed.
+Result<void> succeeded(int ret, char *text) {
+  const std::unique_ptr<char, decltype(&std::free)> owned(text, &std::free);
+  if (ret == 0) return {};
+  return tl::unexpected<Error>(Error{-ret, text != nullptr ? text : fi_strerror(-ret)});
+}
+
 }  // namespace
 
 void Library::Close::operator()(struct fid *object) const {
@@ -74,11 +81,13 @@ Result<Json> Library::parsed(const char *question, int ret, char *text) const {
 }
 
 // An older library has fewer members: one that it lacks must not be read.
-#define WEFT_ASK(member, ...)                                                                  \
-  if (offsetof(weft_diagnosis_ops, member) + sizeof(ops_->member) > ops_->size)                \
-    return fail(FI_ENOSYS, "%s is too old to know '" #member "': update weft", path_.c_str()); \
-  char *text = nullptr;                                                                        \
-  const int ret = ops_->member(object_.get(), __VA_ARGS__);                                    \
+#define WEFT_NEED(member)                                                       \
+  if (offsetof(weft_diagnosis_ops, member) + sizeof(ops_->member) > ops_->size) \
+  return fail(FI_ENOSYS, "%s is too old to know '" #member "': update weft", path_.c_str())
+#define WEFT_ASK(member, ...)                               \
+  WEFT_NEED(member);                                        \
+  char *text = nullptr;                                     \
+  const int ret = ops_->member(object_.get(), __VA_ARGS__); \
   return parsed(#member, ret, text)
 
 Result<Json> Library::why(const std::string &name) const {
@@ -93,8 +102,20 @@ Result<Json> Library::plugins() const {
 Result<Json> Library::config() const {
   WEFT_ASK(config, &text);
 }
+Result<Json> Library::objects() const {
+  WEFT_ASK(objects, &text);
+}
 
-#undef WEFT_ASK
+Result<void> Library::attach_hook(struct fid &root, const std::string &hook) const {
+  WEFT_NEED(attach_hook);
+  char *text = nullptr;
+  return succeeded(ops_->attach_hook(object_.get(), &root, hook.c_str(), &text), text);
+}
+Result<void> Library::detach_hook(struct fid &root, const std::string &hook) const {
+  WEFT_NEED(detach_hook);
+  char *text = nullptr;
+  return succeeded(ops_->detach_hook(object_.get(), &root, hook.c_str(), &text), text);
+}
 
 // An older library has neither: then a plugin that hangs is not named.
 void Library::watch(Step step, void *arg) const {
@@ -108,13 +129,13 @@ void Library::refuse(const std::string &library, const std::string &why,
 }
 Result<void> Library::suppose(const char *what, const std::string &name,
                               const std::string &value) const {
-  if (offsetof(weft_diagnosis_ops, suppose) + sizeof(ops_->suppose) > ops_->size)
-    return fail(FI_ENOSYS, "%s is too old to suppose anything: update weft", path_.c_str());
+  WEFT_NEED(suppose);
   char *text = nullptr;
   const int ret = ops_->suppose(object_.get(), what, name.c_str(), value.c_str(), &text);
-  const std::unique_ptr<char, decltype(&std::free)> owned(text, &std::free);
-  if (ret == 0) return {};
-  return tl::unexpected<Error>(Error{-ret, text != nullptr ? text : fi_strerror(-ret)});
+  return succeeded(ret, text);
 }
+
+#undef WEFT_ASK
+#undef WEFT_NEED
 
 }  // namespace weft::cli

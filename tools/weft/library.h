@@ -38,6 +38,11 @@ class Library {
   Result<Json> explain(const std::string &stack) const;
   Result<Json> plugins() const;
   Result<Json> config() const;
+  Result<Json> objects() const;
+
+  // A hook on live objects of this process: `root`, and what was and will be opened from it.
+  Result<void> attach_hook(struct fid &root, const std::string &hook) const;
+  Result<void> detach_hook(struct fid &root, const std::string &hook) const;
 
   // For a process that asks in place of another one (supervise.h).
   using Step = void (*)(void *arg, const char *unit, const char *library, const char *call);

@@ -13,6 +13,7 @@
 
 #include "tools/weft/command.h"
 #include "tools/weft/command_line.h"
+#include "tools/weft/plugin.h"
 #include "tools/weft/supervise.h"
 #include "tools/weft/supposing.h"
 
@@ -61,6 +62,8 @@ int become(const Program &program, char **arguments) {
 int run(int argc, char **argv) {
   for (const Program &program : kPrograms)
     if (argc > 1 && std::string_view(argv[1]) == program.word) return become(program, argv + 1);
+  if (argc > 1 && std::string_view(argv[1]) == kTrialWord)
+    return run_plugin_trial(argc - 1, argv + 1);
   CLI::App app("Asks this machine's libfabric what it gives a program, and why.", "weft");
   app.require_subcommand(1);
   app.footer("`weft COMMAND --help` explains a command; weft(1) all of them.");

@@ -61,12 +61,26 @@ void add_new(CLI::App *command, PluginOptions &options) {
                       "folder of templates (default: those of the installed SDK)");
 }
 
+void add_test(CLI::App &parent, Action &action, const std::shared_ptr<PluginOptions> &owner) {
+  PluginOptions &options = *owner;
+  CLI::App *command = parent.add_subcommand(
+      "test", "What a plugin offers, passes and fails, tried by an application with wrong calls");
+  command->add_option("FILE", options.file, "the plugin")->required();
+  command->add_option("--json", options.json_file, "write JSON into this file; -: stdout");
+  command->add_option("--junit", options.junit_file, "write JUnit's XML into this file; -: stdout");
+  command->add_option("--over", options.over,
+                      "the provider beneath a layer or a hook (default: tcp, or what fits)");
+  command->add_option("--budget", options.budget,
+                      "milliseconds that the first try may take (default: of the configuration)");
+  command->callback([&action, owner] { action = [owner] { return test_plugin(*owner); }; });
+}
+
 }  // namespace
 
 void add_plugin(CLI::App &app, Action &action) {
   const auto options = std::make_shared<PluginOptions>();
-  CLI::App *command =
-      app.add_subcommand("plugin", "Plugins: list, check a file, begin one, index, quarantine");
+  CLI::App *command = app.add_subcommand(
+      "plugin", "Plugins: list, check and test a file, begin one, index, quarantine");
   command->require_subcommand(1);
   const auto add = [&](const char *name, const char *help,
                        Result<int> (*run)(const PluginOptions &)) {
@@ -85,6 +99,8 @@ void add_plugin(CLI::App &app, Action &action) {
   check_command->add_option("FILE", options->file, "the plugin")->required();
   check_command->add_option("--budget", options->budget,
                             "milliseconds that the try may take (default: of the configuration)");
+
+  add_test(*command, action, options);
 
   add_new(add("new", "Writes a project that makes a plugin: code, tests, packages", new_plugin),
           *options);

@@ -19,11 +19,6 @@ namespace weft::cli {
 namespace fs = std::filesystem;
 namespace {
 
-struct FileCheck {
-  std::string check, finding, remedy;
-  bool good = true;
-};
-
 // Why a plugin must not need this library; empty: it may.
 std::string forbidden(const std::string &needed) {
   if (needed.starts_with("libprotobuf") || needed.starts_with("libprotoc"))
@@ -150,38 +145,45 @@ FileCheck judge_probe(const Json &record) {
 
 }  // namespace
 
-Result<int> check_plugin(const PluginOptions &options) {
+Result<PluginCheck> check_plugin_file(const std::string &file, const std::string &budget) {
   WEFT_TRY(const Library library, Library::open());
-  const std::string file = tidy_path(options.file);
   std::error_code error;
   if (!fs::exists(file, error))
     return fail(FI_ENOENT, "%s: there is no such file: give the path of a plugin", file.c_str());
-  std::vector<FileCheck> findings = check_file(file);
-  WEFT_TRY(const Json record, probe(library, file, options.budget));
-  if (!text_of(record, "name").empty()) findings.push_back({"descriptor", describe(record), ""});
-  findings.push_back(judge_probe(record));
-  const bool good = std::all_of(findings.begin(), findings.end(),
-                                [](const FileCheck &finding) { return finding.good; });
+  PluginCheck check{.findings = check_file(file)};
+  WEFT_TRY(check.record, probe(library, file, budget));
+  if (!text_of(check.record, "name").empty())
+    check.findings.push_back({"descriptor", describe(check.record), ""});
+  check.findings.push_back(judge_probe(check.record));
+  check.good = std::all_of(check.findings.begin(), check.findings.end(),
+                           [](const FileCheck &finding) { return finding.good; });
+  return check;
+}
+
+Result<int> check_plugin(const PluginOptions &options) {
+  const std::string file = tidy_path(options.file);
+  WEFT_TRY(const PluginCheck check, check_plugin_file(file, options.budget));
   if (options.json) {
     Json list = Json::array();
-    for (const FileCheck &finding : findings)
+    for (const FileCheck &finding : check.findings)
       list.push_back({{"check", finding.check},
                       {"good", finding.good},
                       {"finding", finding.finding},
                       {"remedy", finding.remedy}});
-    print_json({{"file", file}, {"good", good}, {"findings", list}, {"plugin", record}});
-    return good ? kExitOk : kExitNo;
+    print_json(
+        {{"file", file}, {"good", check.good}, {"findings", list}, {"plugin", check.record}});
+    return check.good ? kExitOk : kExitNo;
   }
   absl::PrintF("%s\n", emphasized(file, Emphasis::kStrong));
   Table table({"CHECK", "STATE", "FINDING"});
-  for (const FileCheck &finding : findings) {
+  for (const FileCheck &finding : check.findings) {
     table.add({finding.check, finding.good ? "OK" : "FAIL", finding.finding},
               finding.good ? Emphasis::kNone : Emphasis::kBad);
     if (!finding.remedy.empty()) table.note(absl::StrCat("remedy: ", finding.remedy));
   }
   table.print(2);
-  absl::PrintF("%s\n", good ? "a good plugin" : "not a good plugin");
-  return good ? kExitOk : kExitNo;
+  absl::PrintF("%s\n", check.good ? "a good plugin" : "not a good plugin");
+  return check.good ? kExitOk : kExitNo;
 }
 
 }  // namespace weft::cli

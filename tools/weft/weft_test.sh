@@ -78,13 +78,13 @@ for word in trace stats top exporter; do
   says 0 "^weft $word [0-9]+\.[0-9]+" "version of '$word'" weft "$word" --version
   says 2 "weft $word: unknown option '--verison': did you mean '--version'" "slip in an option of '$word'" "$bin/weft-$word" --verison
 done
-for words in "" info why explain plugin "plugin list" "plugin check" "plugin new" "plugin refresh" "plugin quarantine" config \
+for words in "" info why explain plugin "plugin list" "plugin check" "plugin new" "plugin test" "plugin refresh" "plugin quarantine" config \
   "config show" "config lint" policy "policy test" "policy diff" cxi "cxi service" "cxi service list" "cxi service show" "cxi service create" "cxi service enable" \
   "cxi service disable" "cxi service destroy" doctor; do
   # shellcheck disable=SC2086
   says 0 "^Usage: " "help of '$words'" weft $words --help
 done
-for words in info why explain "plugin list" "plugin check" "plugin new" "plugin refresh" "plugin quarantine" "config show" \
+for words in info why explain "plugin list" "plugin check" "plugin new" "plugin test" "plugin refresh" "plugin quarantine" "config show" \
   "config lint" "policy test" "policy diff" "cxi service list" "cxi service show" "cxi service create" "cxi service destroy" doctor; do
   # shellcheck disable=SC2086
   says 0 "--json" "'$words' knows --json" weft $words --help
@@ -532,6 +532,33 @@ head -c 5000 "$lib/weft/tcp.so" >"$work/short.so"
 says 1 "not a good plugin" "plugin check: a file cut short" weft plugin check "$work/short.so"
 says 2 "there is no such file" "plugin check: no file" weft plugin check "$work/nothing.so"
 says 1 "file +FAIL" "plugin check: a folder" weft plugin check "$work"
+
+# What a plugin passes and fails. examples/vendor_test.sh has a provider with faults.
+if grep -qa __asan_init "$lib/weft/tcp.so" && ! ldd "$lib/weft/tcp.so" | grep -q asan; then
+  echo "skipped: plugin test of a plugin with a sanitizer in the program"
+else
+  says 0 "^  provider tcp +messages go both ways +passed +msg up to 65536 bytes; rdm" "plugin test: a good one" \
+    env FI_PROVIDER=^tcp "$bin/weft" plugin test "$lib/weft/tcp.so"
+  json 0 'j["good"] and j["failed"] == 0 and j["passed"] > 15 and all(r["remedy"] == "" for r in j["rows"])
+    and any(r["subject"] == "layer rxm over tcp" and r["check"] == "remote writes and reads" and r["result"] == "passed" for r in j["rows"])
+    and any(r["subject"].endswith(" beneath") for r in j["rows"])' \
+    "plugin test: a layer, JSON" weft plugin test "$lib/weft/rxm.so" --json -
+  run 0 "plugin test: a hook" weft plugin test "$lib/weft/hook-trace.so" --junit "$work/trace.xml" && {
+    if grep -q '<testsuite name="[^"]*hook-trace.so" tests="[0-9]*" failures="0"' "$work/trace.xml" &&
+      grep -q 'classname="hook trace on tcp beneath profile" name="messages go under the hook"/>' "$work/trace.xml"; then
+      pass "plugin test: a hook, JUnit"
+    else
+      fail "plugin test: a hook, JUnit: $(cat "$work/trace.xml")"
+    fi
+  }
+fi
+json 1 'not j["good"] and [r["check"] for r in j["rows"] if r["result"] == "failed"] == ["probe"] and j["not_checked"] == 1' \
+  "plugin test: one that aborts" weft plugin test "$odd/aborts.so" --json -
+says 0 "tried again" "plugin test: out of the quarantine" weft plugin quarantine --clear "$odd/aborts.so"
+says 1 "^  file +file +failed +.*is no ELF file" "plugin test: a text" weft plugin test "$work/text.so"
+says 2 "there is no such file" "plugin test: no file" weft plugin test "$work/nothing.so"
+says 2 "FILE is required" "plugin test: the file for JSON in place of the plugin" weft plugin test --json "$work/text.so"
+says 2 "/dev/full cannot be written" "plugin test: a report into a full disk" weft plugin test "$work/text.so" --json /dev/full
 
 # A new plugin. examples/vendor_test.sh builds what is written here.
 for kind in provider layer hook; do
