@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Stranger: a process that has connected and has not said yet who it is.
-//
-// Example:
-//    inline bool is_root(const Endpoint::Stranger &stranger);  // it is private to the endpoint
+// Stranger: a process that has connected and has not said yet who it is. It is private to the
+// endpoint, of which only peers.cc and endpoint_life.cc need it whole.
 #ifndef WEFT_PLUGINS_SHM_STRANGER_H
 #define WEFT_PLUGINS_SHM_STRANGER_H
 

@@ -15,15 +15,15 @@
 //
 //   type      tag         content
 //   kMessage  the tag     data (8, kHasData), id (8, kAck... or kElsewhere),
-//                         then the payload; or, of kInBytes, its length (4);
-//                         or, of kElsewhere, a count (1) and as many vectors of the sender (16)
+//                         then the payload, or under kInBytes its length (4), or under
+//                         kElsewhere a count (1) and as many vectors of the sender (16)
 //   kDone     an id       status (2): the operation has ended, with FI_E... or 0
 //   kPull     own id      the message's id (8), offset (8), length (4): send me this part
 //   kData     an id       status (2), length (4); the payload is in the bytes
 //   kWrite    own id      [data (8)], regions, then as a message; kElsewhere: the target copies
-//   kRead     own id      regions, then the initiator's vectors. Or, of a part, which kData answers: [bytes
-//                         of the region that ends with it (8, kHasData)], [of the whole read (8, kLast)],
-//                         one region, no vectors
+//   kRead     own id      regions, then the initiator's vectors. Or, of a part, which kData answers:
+//                         [bytes of the region that ends with it (8, kHasData)],
+//                         [of the whole read (8, kLast)], one region, no vectors
 //   kAtomic   own id      kind (1), operation (1), datatype (1), regions; operands in the bytes
 // Regions: a count (1) and as many addresses (8), lengths (8) and keys (8).
 //
