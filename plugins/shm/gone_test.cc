@@ -3,6 +3,8 @@
 // and nothing is left of them.
 #include <dirent.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <fstream>
@@ -134,6 +136,83 @@ TEST(ShmGone, WhatItHadSentArrives) {
   // The last one was announced, and its bytes went with its process.
   must(fi_trecv(pair.node.ep, lost.data(), lost.size(), nullptr, FI_ADDR_UNSPEC, 3, 0, &lost));
   EXPECT_EQ(pair.wait(pair.node.rx_cq).err, FI_ECONNRESET);
+}
+
+// Forks a process with this number; -1: the kernel does not let this one choose.
+pid_t fork_as(pid_t number) {
+  for (int tries = 0; tries < 10; ++tries) {
+    std::ofstream last("/proc/sys/kernel/ns_last_pid");
+    if (!(last << number - 1 << std::flush)) return -1;
+    const pid_t pid = ::fork();
+    if (pid == 0 && ::getpid() != number) _exit(0);
+    if (pid == 0 || pid == number) return pid;
+    ::waitpid(pid, nullptr, 0);  // somebody else was faster
+  }
+  return -1;
+}
+
+Options with_rma() {
+  Options options;
+  options.caps |= FI_RMA;
+  return options;
+}
+
+// The peer dies when its read of memory here is under way, and its number goes to another process.
+TEST(ShmGone, AnotherProcessWithItsNumberIsLeftAlone) {
+  if (!in_fresh_process({"FI_SHM_CMA_SIZE=32K"})) return;
+  covers("errors of dead peers, remote reads");
+  constexpr size_t kRead = 100'000;
+  void *const far =
+      ::mmap(nullptr, kRead, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(far, MAP_FAILED);
+  std::vector<uint8_t> window(kRead, 0xee);
+  Child child([&](int socket) {
+    Node node(with_rma());
+    tell_text(socket, node.name());
+    const fi_addr_t to = node.insert(hear_text(socket));
+    const uint64_t base = hear(socket), key = hear(socket);
+    must(fi_read(node.ep, far, kRead, nullptr, to, base, key, nullptr));
+    fi_cq_tagged_entry done;
+    while (fi_cq_read(node.tx_cq, &done, 1) != 1) node.progress();
+    tell(socket, 1);
+    hear(socket);
+    must(fi_read(node.ep, far, kRead, nullptr, to, base, key, nullptr));
+    tell(socket, 1);
+    hear(socket);
+  });
+  Node node(with_rma());
+  const fi_addr_t to = node.insert(hear_text(child.socket()));
+  fid_mr *const region = node.expose(window.data(), kRead, FI_REMOTE_READ, 42);
+  tell_text(child.socket(), node.name());
+  tell(child.socket(), node.base_of(window.data()));
+  tell(child.socket(), fi_mr_key(region));
+  while (!can_hear(child.socket())) node.progress();
+  hear(child.socket());
+  tell(child.socket(), 1);
+  hear(child.socket());
+  const pid_t number = child.pid();
+  child.kill();
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t other = fork_as(number);
+  if (other == 0) {
+    char byte;
+    if (::read(ends[0], &byte, 1) != 1) _exit(2);
+    const auto *const bytes = static_cast<const uint8_t *>(far);
+    _exit(std::any_of(bytes, bytes + kRead, [](uint8_t b) { return b != 0; }) ? 1 : 0);
+  }
+  if (other < 0) GTEST_SKIP() << "no process gets a number that the test chooses: not root?";
+  // All that the dead one had sent is taken before this message fails.
+  must(fi_tsend(node.ep, window.data(), kRead, nullptr, to, 1, nullptr));
+  fi_cq_tagged_entry entry;
+  while (fi_cq_read(node.tx_cq, &entry, 1) == -FI_EAGAIN) node.progress();
+  fi_cq_err_entry error{};
+  ASSERT_EQ(fi_cq_readerr(node.tx_cq, &error, 0), 1);
+  EXPECT_EQ(error.err, FI_ECONNRESET);
+  ASSERT_EQ(::write(ends[1], "", 1), 1);
+  int status = 0;
+  ASSERT_EQ(::waitpid(other, &status, 0), other);
+  EXPECT_EQ(status, 0) << "its memory has changed";
 }
 
 TEST(ShmGone, NothingIsLeft) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/shm/link.h"
 
+#include <unistd.h>
 #include <weft/sdk/log.h>
 #include <weft/sdk/sparse_log.h>
 
@@ -167,6 +168,9 @@ bool Link::copies(uint64_t length) {
 
 bool Link::try_copies() {
   if (endpoint_.settings().disable_cma || process_.pid == 0) return false;
+  // A process with more rights than its peer copies nothing that the peer names: the peer's number
+  // may be another process's by then.
+  if (process_.uid != geteuid()) return false;
   uint64_t value = 0;
   const iovec own{&value, sizeof value};
   const FarVector far{probe_->address, sizeof value};

@@ -154,6 +154,8 @@ class Link final : public Watched {
                  uint16_t status);
   void answer_data(uint64_t id, uint16_t status, const iovec *iov, size_t count, uint64_t length);
   bool violated(const char *what);
+  // Whether the process at the other end still has the link, so that its number is its own.
+  bool has_peer() const { return socket_.get() >= 0 && is_alive(socket_.get()); }
   bool can_copy();
   // Whether so many bytes are copied at once, and not part by part.
   bool copies(uint64_t length);

@@ -30,7 +30,7 @@ bool Link::take_write(const Record &record) {
     if (record.length != 0)
       status = uint16_t(read_far(process_.pid, iov, size_t(found), record.vectors,
                                  record.vector_count, record.length));
-    if (socket_.get() < 0 || !is_alive(socket_.get())) status = FI_ECONNRESET;
+    if (!has_peer()) status = FI_ECONNRESET;
   } else if (status == 0) {
     copy_out(record, 0, record.length, iov, size_t(found));
   }
@@ -80,6 +80,8 @@ bool Link::take_read(const Record &record) {
       answer(record.tag, kInParts);
       return !over_;
     }
+    // What a peer had sent before its end is still here, and another process may have its number.
+    if (status == 0 && !has_peer()) status = FI_ECONNRESET;
     if (status == 0 && record.length != 0)
       status = uint16_t(write_far(process_.pid, iov, size_t(found), record.vectors,
                                   record.vector_count, record.length));

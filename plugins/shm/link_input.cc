@@ -133,7 +133,7 @@ void Link::fetch(sdk::Receive &receive, const sdk::Message &message, uint64_t id
     if (wanted != 0) {
       error = read_far(process_.pid, receive.iov, receive.count, vectors, count, wanted);
       // If it is gone, another process may have had its number.
-      if (socket_.get() < 0 || !is_alive(socket_.get())) error = FI_ECONNRESET;
+      if (!has_peer()) error = FI_ECONNRESET;
     }
     endpoint_.receiver().complete(receive, message, error == 0 ? size_t(wanted) : 0, error);
     return answer(id, uint16_t(error));

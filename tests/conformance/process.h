@@ -39,6 +39,7 @@ class Child {
   explicit Child(const std::function<void(int socket)> &body);
   ~Child();
   int socket() const { return socket_; }
+  pid_t pid() const { return pid_; }
   void kill();
   void stop();   // SIGSTOP: when this returns, none of its threads runs
   void go_on();  // after stop()
