@@ -74,7 +74,7 @@ bool parse_keys(std::string_view text, Take take) {
   return true;
 }
 
-// ---- the codecs (address_ip.cc, address_ib.cc, address_cxi.cc) ----
+// ---- the codecs (address_ip.cc, address_ib.cc, address_cxi.cc, address_host.cc) ----
 
 extern const AddressCodec kIpv4Codec, kIpv6Codec, kIbCodec, kIbUdCodec, kCxiCodec, kHostCodec;
 

@@ -4,6 +4,7 @@
 #include <weft/sdk/av.h>
 #include <weft/sdk/host_name.h>
 #include <weft/sdk/ops.h>
+#include <weft/sdk/rdm_caps.h>
 #include <weft/sdk/shared_receive.h>
 #include <weft/sdk/shared_transmit.h>
 
@@ -51,13 +52,14 @@ int Domain::av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) 
 
 int Domain::srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context) {
   return sdk::open_shared_receive(
-      shared(), attr, {.caps = kReceiveCaps, .size = settings().rx_size, .max_size = kMaxQueue}, ep,
+      shared(), attr,
+      {.caps = sdk::kRdmReceiveCaps, .size = settings().rx_size, .max_size = kMaxQueue}, ep,
       context);
 }
 
 int Domain::stx_ctx(struct fi_tx_attr *attr, struct fid_stx **stx, void *context) {
   return sdk::open_shared_transmit(shared(), attr,
-                                   {.caps = kTransmitCaps,
+                                   {.caps = sdk::kRdmTransmitCaps,
                                     .size = settings().tx_size,
                                     .max_size = kMaxQueue,
                                     .inject_size = kMaxInjectSize},

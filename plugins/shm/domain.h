@@ -26,13 +26,6 @@
 
 namespace weft::shm {
 
-inline constexpr uint64_t kTransmitCaps =
-    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE | FI_TRIGGER | FI_FENCE;
-inline constexpr uint64_t kReceiveCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV |
-                                         FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV |
-                                         FI_RMA_EVENT | FI_DIRECTED_RECV | FI_SOURCE |
-                                         FI_SOURCE_ERR | FI_AV_USER_ID | FI_PEER | FI_TRIGGER;
-
 // A ring keeps the order of what is put into it, and the target executes all at once, but for two
 // things: the bytes of long messages come when there is a receive, and those of long accesses come
 // part by part where processes cannot copy from each other.

@@ -3,6 +3,7 @@
 
 #include <weft/sdk/iov.h>
 #include <weft/sdk/levels.h>
+#include <weft/sdk/rdm_caps.h>
 #include <weft/sdk/software.h>
 #include <weft/sdk/traffic_class.h>
 
@@ -16,7 +17,7 @@ Result<sdk::InfoList> ShmProvider::getinfo(const sdk::GetinfoQuery &query) {
   WEFT_TRY(const AskedNames names, asked_names(query));
   sdk::InfoList list(instance_->core);
   WEFT_TRY(fi_info *const info, list.add());
-  info->caps = kTransmitCaps | kReceiveCaps | FI_LOCAL_COMM | FI_SHARED_AV;
+  info->caps = sdk::kRdmTransmitCaps | sdk::kRdmReceiveCaps | FI_LOCAL_COMM | FI_SHARED_AV;
   info->addr_format = FI_ADDR_STR;
   WEFT_CHECK(sdk::set_address(info->src_addr, info->src_addrlen, names.source.c_str(),
                               names.source.size() + 1));
@@ -29,7 +30,7 @@ Result<sdk::InfoList> ShmProvider::getinfo(const sdk::GetinfoQuery &query) {
   const uint64_t order = kOrder | (kOrderIfAsked & (asked_tx.msg_order | asked_rx.msg_order));
 
   fi_tx_attr &tx = *info->tx_attr;
-  tx.caps = kTransmitCaps;
+  tx.caps = sdk::kRdmTransmitCaps;
   tx.op_flags = FI_COMPLETION | FI_INJECT | (sdk::kLevelFlags & ~uint64_t(FI_COMMIT_COMPLETE));
   tx.msg_order = order;
   tx.comp_order = FI_ORDER_NONE;
@@ -40,7 +41,7 @@ Result<sdk::InfoList> ShmProvider::getinfo(const sdk::GetinfoQuery &query) {
   WEFT_TRY(tx.tclass, sdk::offered_class("tx_attr.tclass", asked_tx.tclass));
 
   fi_rx_attr &rx = *info->rx_attr;
-  rx.caps = kReceiveCaps;
+  rx.caps = sdk::kRdmReceiveCaps;
   rx.op_flags = FI_COMPLETION | FI_MULTI_RECV;
   rx.msg_order = order;
   rx.comp_order = FI_ORDER_NONE;
@@ -60,7 +61,7 @@ Result<sdk::InfoList> ShmProvider::getinfo(const sdk::GetinfoQuery &query) {
 
   fi_domain_attr &domain = *info->domain_attr;
   sdk::fill_software_domain(domain, query, FI_MR_PROV_KEY);
-  domain.caps = FI_LOCAL_COMM | FI_SHARED_AV | (kReceiveCaps & (FI_AV_USER_ID | FI_PEER));
+  domain.caps = FI_LOCAL_COMM | FI_SHARED_AV | (sdk::kRdmReceiveCaps & (FI_AV_USER_ID | FI_PEER));
   domain.cq_data_size = sizeof(uint64_t);
   domain.max_ep_srx_ctx = domain.max_ep_stx_ctx = domain.ep_cnt;
   if (query.hints != nullptr && query.hints->domain_attr != nullptr) {

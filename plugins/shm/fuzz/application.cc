@@ -6,33 +6,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "core/base/info.h"
 #include "plugins/shm/fabric.h"
 #include "plugins/shm/fuzz/world.h"
+#include "tests/fuzz/core_services.h"
 
 namespace weft::shm::fuzz {
 namespace {
-
-// The core's services for the plugin. Log messages are formatted and dropped.
-constexpr weft_core_services kCore = {
-    .struct_size = sizeof(weft_core_services),
-    .info_alloc = [] { return alloc_info(); },
-    .info_dup = [](const fi_info *info) { return dup_info(info); },
-    .info_free = [](fi_info *info) { free_info(info); },
-    .log_enabled = [](const weft_instance *, int32_t level, int32_t) -> int32_t {
-      return level == 0 || std::getenv("WEFT_FUZZ_LOG") != nullptr;
-    },
-    .log =
-        [](const weft_instance *, int32_t, int32_t, const char *, int32_t, const char *text) {
-          if (std::getenv("WEFT_FUZZ_LOG") != nullptr) std::fprintf(stderr, "%s\n", text);
-        },
-    .object_opened = [](struct fid *, struct fid *, weft_error *) -> int32_t { return 0; },
-    .object_closing = [](struct fid *) {},
-};
 
 constexpr size_t kRegion = 4096;
 constexpr size_t kMostBuffers = 64;
@@ -46,7 +28,7 @@ void must(ssize_t rc) {
 Application::Application() : registered_(kRegion, 7) {
   instance_.magic = WEFT_INSTANCE_MAGIC;
   instance_.struct_size = sizeof instance_;
-  instance_.core = &kCore;
+  instance_.core = &weft::fuzz::kFuzzCore;
   instance_.stack = "shm";
   info_ = alloc_info();
   info_->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_RECV | FI_READ | FI_WRITE |

@@ -21,16 +21,9 @@
 #include <rdma/fi_endpoint.h>
 #include <weft/sdk/info_list.h>
 #include <weft/sdk/provider.h>
+#include <weft/sdk/rdm_caps.h>
 
 namespace weft::sdk {
-
-// What RdmEndpoint, Receiver and DomainCore let a layer offer.
-inline constexpr uint64_t kRdmTransmitCaps =
-    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE | FI_TRIGGER | FI_FENCE;
-inline constexpr uint64_t kRdmReceiveCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV |
-                                            FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV |
-                                            FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR |
-                                            FI_AV_USER_ID | FI_RMA_EVENT | FI_PEER | FI_TRIGGER;
 
 // Hints for the inner provider: endpoints of `type` with `caps`, thread-safe, with manual progress;
 // addresses, domain and fabric as the application wants them (`outer`, which may be null).
