@@ -1,39 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/cxi/fuzz/node.h"
 
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "core/base/info.h"
 #include "plugins/cxi/fabric.h"
 #include "plugins/cxi/sources.h"
+#include "tests/fuzz/core_services.h"
 
 namespace weft::cxi::fuzz {
-namespace {
-
-bool is_logged() {
-  return std::getenv("WEFT_FUZZ_LOG") != nullptr;
-}
-
-// The core's services for the plugin. Log messages are formatted and dropped.
-constexpr weft_core_services kCore = {
-    .struct_size = sizeof(weft_core_services),
-    .info_alloc = [] { return alloc_info(); },
-    .info_dup = [](const fi_info *info) { return dup_info(info); },
-    .info_free = [](fi_info *info) { free_info(info); },
-    .log_enabled = [](const weft_instance *, int32_t level, int32_t) -> int32_t {
-      return level == 0 || is_logged();
-    },
-    .log =
-        [](const weft_instance *, int32_t, int32_t, const char *, int32_t, const char *text) {
-          if (is_logged()) std::fprintf(stderr, "%s\n", text);
-        },
-    .object_opened = [](struct fid *, struct fid *, weft_error *) -> int32_t { return 0; },
-    .object_closing = [](struct fid *) {},
-};
-
-}  // namespace
 
 Settings small_settings() {
   Settings s;
@@ -48,7 +23,7 @@ Settings small_settings() {
 Node::Node(Network &network, Nid nid, const Settings &settings, const NodeOptions &options) {
   instance_.magic = WEFT_INSTANCE_MAGIC;
   instance_.struct_size = sizeof instance_;
-  instance_.core = &kCore;
+  instance_.core = &weft::fuzz::kFuzzCore;
   instance_.stack = "cxi";
   info_ = alloc_info();
   info_->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_RECV | FI_READ | FI_WRITE |

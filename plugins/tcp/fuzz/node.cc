@@ -5,7 +5,6 @@
 #include <weft/sdk/buffered.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -13,33 +12,14 @@
 #include "core/base/info.h"
 #include "plugins/tcp/fabric.h"
 #include "plugins/tcp/fuzz/sockets.h"
+#include "tests/fuzz/core_services.h"
 
 namespace weft::tcp::fuzz {
-namespace {
-
-// The core's services for the plugin. Log messages are formatted and dropped.
-constexpr weft_core_services kCore = {
-    .struct_size = sizeof(weft_core_services),
-    .info_alloc = [] { return alloc_info(); },
-    .info_dup = [](const fi_info *info) { return dup_info(info); },
-    .info_free = [](fi_info *info) { free_info(info); },
-    .log_enabled = [](const weft_instance *, int32_t level, int32_t) -> int32_t {
-      return level == 0 || std::getenv("WEFT_FUZZ_LOG") != nullptr;
-    },
-    .log =
-        [](const weft_instance *, int32_t, int32_t, const char *, int32_t, const char *text) {
-          if (std::getenv("WEFT_FUZZ_LOG") != nullptr) std::fprintf(stderr, "%s\n", text);
-        },
-    .object_opened = [](struct fid *, struct fid *, weft_error *) -> int32_t { return 0; },
-    .object_closing = [](struct fid *) {},
-};
-
-}  // namespace
 
 void Node::open(const Settings &settings, bool msg, bool wants_shared) {
   instance.magic = WEFT_INSTANCE_MAGIC;
   instance.struct_size = sizeof instance;
-  instance.core = &kCore;
+  instance.core = &weft::fuzz::kFuzzCore;
   instance.stack = "tcp";
   connected = msg;
   info = alloc_info();

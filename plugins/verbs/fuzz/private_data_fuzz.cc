@@ -26,25 +26,12 @@
 #include "plugins/verbs/fuzz/strangers.h"
 #include "plugins/verbs/provider.h"
 #include "plugins/verbs/xrc_data.h"
+#include "tests/fuzz/core_services.h"
 
 namespace weft::verbs::fuzz {
 namespace {
 
 constexpr size_t kHeader = 36, kMostEndpoints = 12;
-
-constexpr weft_core_services kFuzzCore = {
-    .struct_size = sizeof(weft_core_services),
-    .info_alloc = [] { return alloc_info(); },
-    .info_dup = [](const fi_info *info) { return dup_info(info); },
-    .info_free = [](fi_info *info) { free_info(info); },
-    .log_enabled = [](const weft_instance *, int32_t, int32_t) -> int32_t {
-      return std::getenv("WEFT_FUZZ_LOG") != nullptr;
-    },
-    .log = [](const weft_instance *, int32_t, int32_t, const char *, int32_t,
-              const char *text) { std::fprintf(stderr, "%s\n", text); },
-    .object_opened = [](struct fid *, struct fid *, weft_error *) -> int32_t { return 0; },
-    .object_closing = [](struct fid *) {},
-};
 
 // The sheet, 2.1: the first byte is the length; bytes that are not sent read as 0.
 std::string parameter_in(std::string_view sent, size_t skipped) {
@@ -185,7 +172,7 @@ class World {
  private:
   const weft_instance *instance() {
     instance_.struct_size = sizeof instance_;
-    instance_.core = &kFuzzCore;
+    instance_.core = &weft::fuzz::kFuzzCore;
     instance_.magic = WEFT_INSTANCE_MAGIC;
     instance_.stack = "verbs";
     return &instance_;
