@@ -54,6 +54,8 @@ void World::thieve() {
       return thief_->accept(in_);
     case 2:
     case 3:
+      // Where it listens itself, it would only talk to itself.
+      if (&victim == &them_ && thief_->listens()) return;
       return thief_->claim(in_, address(victim), address(&victim == &us_ ? them_ : us_));
     case 4:
     case 5:
