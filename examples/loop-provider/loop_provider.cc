@@ -8,6 +8,7 @@
 #include <weft/sdk/alias.h>
 #include <weft/sdk/av.h>
 #include <weft/sdk/fabric_ops.h>
+#include <weft/sdk/provider_fabric.h>
 #include <weft/sdk/rdm_endpoint.h>
 #include <weft/sdk/software.h>
 #include <weft/sdk/transfer.h>
@@ -42,21 +43,9 @@ auto parsed_address_of(uint16_t port) {
 
 class Domain;
 
-class Fabric final : public Object<Fabric, fid_fabric>, public FabricOps<Fabric, Domain> {
+class Fabric final : public ProviderFabric<Fabric>, public FabricOps<Fabric, Domain> {
  public:
-  Fabric(const weft_instance *instance, const fi_fabric_attr &attr, void *context)
-      : Object(instance, FI_CLASS_FABRIC, context) {
-    fill_tables(*this);
-    c()->api_version = attr.api_version;
-  }
-  std::atomic<size_t> children{0};
-
-  int close() {
-    if (children.load() != 0) return -FI_EBUSY;
-    retire();
-    delete this;
-    return 0;
-  }
+  using ProviderFabric::ProviderFabric;
 };
 
 class Endpoint;
@@ -74,7 +63,7 @@ class Domain final : public Object<Domain, fid_domain>,
   Domain(Fabric &fabric, const fi_info &info, void *context)
       : Object(fabric.instance(), FI_CLASS_DOMAIN, context),
         SoftwareDomain(instance(), base(),
-                       DomainSettings::of(info, fabric.c()->api_version, 2 * kQueueSize,
+                       DomainSettings::of(info, fabric.api_version(), 2 * kQueueSize,
                                           MrTable::Mode::of(info.domain_attr->mr_mode))),
         fabric_(fabric),
         addr_format_(info.addr_format) {
@@ -347,9 +336,7 @@ class Loop {
   }
 
   Result<fid_fabric *> fabric(const fi_fabric_attr &attr, void *context) {
-    auto fabric = std::make_unique<Fabric>(instance_, attr, context);
-    WEFT_CHECK(fabric->publish(nullptr));
-    return fabric.release()->c();
+    return Fabric::open(instance_, {}, attr, context);
   }
 
  private:

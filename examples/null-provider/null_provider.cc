@@ -6,6 +6,7 @@
 //   FI_PROVIDER=null fi_info
 #include <weft/sdk/domain.h>
 #include <weft/sdk/eq.h>
+#include <weft/sdk/provider_fabric.h>
 #include <weft/sdk/recv_queue.h>
 #include <weft/sdk/sets.h>
 #include <weft/sdk/stats.h>
@@ -151,7 +152,7 @@ class Ep final : public Object<Ep, fid_ep> {
 
 // Makes an object and tells the core of it.
 template <class T, class... Args>
-int open(struct fid *parent, typename T::FidType **out, Args &&...args) {
+int open_object(struct fid *parent, typename T::FidType **out, Args &&...args) {
   auto object = std::make_unique<T>(std::forward<Args>(args)...);
   const weft_instance *instance = object->instance();
   Result<T *> result = object->publish(parent).map([&] { return object.release(); });
@@ -171,10 +172,10 @@ class Domain final : public Object<Domain, fid_domain>, public SoftwareDomain {
   }
   ~Domain() { siblings_.fetch_sub(1); }
   int av_open(struct fi_av_attr *, struct fid_av **av, void *context) {
-    return open<Av>(base(), av, shared(), context);
+    return open_object<Av>(base(), av, shared(), context);
   }
   int endpoint(struct fi_info *, struct fid_ep **ep, void *context) {
-    return open<Ep>(base(), ep, shared(), counters_, context);
+    return open_object<Ep>(base(), ep, shared(), counters_, context);
   }
   int close() {
     if (shared().children.load() != 0) return -FI_EBUSY;
@@ -188,35 +189,18 @@ class Domain final : public Object<Domain, fid_domain>, public SoftwareDomain {
   Counters &counters_;
 };
 
-class Fabric final : public Object<Fabric, fid_fabric> {
+class Fabric final : public ProviderFabric<Fabric, NoSettings, Counters> {
  public:
-  Fabric(const weft_instance *instance, uint32_t api_version, void *context)
-      : Object(instance, FI_CLASS_FABRIC, context) {
-    fill_tables(*this);
-    c()->api_version = api_version;
-  }
+  using ProviderFabric::ProviderFabric;
+
   int domain(struct fi_info *, struct fid_domain **out, void *context) {
-    return open<Domain>(base(), out, instance(), c()->api_version, children_, *stats_, context);
+    return open_object<Domain>(base(), out, instance(), api_version(), children, counters(),
+                               context);
   }
   int eq_open(struct fi_eq_attr *attr, struct fid_eq **eq, void *context) {
-    return finish(instance(), FI_LOG_EQ, Eq::open(instance(), base(), children_, attr, context),
-                  eq);
+    return finish(instance(), FI_LOG_EQ, Eq::open(instance(), base(), children, attr, context), eq);
   }
   int trywait(struct fid **fids, int count) { return sdk::trywait(instance(), fids, count); }
-  int close() {
-    if (children_.load() != 0) return -FI_EBUSY;
-    retire();
-    delete this;
-    return 0;
-  }
-  int ops_open(const char *name, uint64_t flags, void **ops, void *) {
-    return open_counters<Fabric>(name, flags, ops);
-  }
-  Stats<Counters> &stats() { return stats_; }
-
- private:
-  std::atomic<size_t> children_{0};
-  Stats<Counters> stats_;
 };
 
 class Null {
@@ -257,9 +241,7 @@ class Null {
   }
 
   Result<fid_fabric *> fabric(const fi_fabric_attr &attr, void *context) {
-    auto fabric = std::make_unique<Fabric>(instance_, attr.api_version, context);
-    WEFT_CHECK(fabric->publish(nullptr));
-    return fabric.release()->c();
+    return Fabric::open(instance_, {}, attr, context);
   }
 
  private:

@@ -11,11 +11,11 @@
 
 #include <rdma/fabric.h>
 #include <weft/sdk/fabric_ops.h>
-#include <weft/sdk/fid.h>
 #include <weft/sdk/hmem.h>
+#include <weft/sdk/provider_fabric.h>
 
-#include <atomic>
 #include <memory>
+#include <utility>
 
 #include "plugins/cxi/counters.h"
 #include "plugins/cxi/domain.h"
@@ -25,42 +25,29 @@
 
 namespace weft::cxi {
 
-class Fabric final : public sdk::Object<Fabric, fid_fabric>, public sdk::FabricOps<Fabric, Domain> {
+class Fabric final : public sdk::ProviderFabric<Fabric, Settings, Counters>,
+                     public sdk::FabricOps<Fabric, Domain> {
  public:
-  static Result<fid_fabric *> open(const weft_instance *instance, const Settings &settings,
-                                   std::shared_ptr<Devices> devices,
-                                   std::shared_ptr<sdk::HmemSource> hmem,
-                                   const fi_fabric_attr &attr, void *context);
+  Fabric(const Opening &opening, std::shared_ptr<Devices> devices,
+         std::shared_ptr<sdk::HmemSource> hmem)
+      : ProviderFabric(opening), devices_(std::move(devices)), hmem_(std::move(hmem)) {}
 
   Devices &devices() { return *devices_; }
   // Memory of devices, for domains with FI_HMEM.
   Result<std::shared_ptr<const sdk::Hmem>> hmem() { return hmem_->open(); }
-  const Settings &settings() const { return settings_; }
-  uint32_t api_version() const { return api_version_; }
-  sdk::Stats<Counters> &stats() { return stats_; }
-  Counters &counters() { return *stats_; }
-  std::atomic<size_t> children{0};
 
   // fi_ops_fabric
   int eq_open(struct fi_eq_attr *attr, struct fid_eq **eq, void *context);
 
   // fi_ops
-  int close();
-  int ops_open(const char *name, uint64_t flags, void **ops, void *) {
+  int ops_open(const char *name, uint64_t flags, void **ops, void *context) {
     if (is_services_ops(name)) return open_services_ops(ops);
-    return sdk::open_counters<Fabric>(name, flags, ops);
+    return ProviderFabric::ops_open(name, flags, ops, context);
   }
 
  private:
-  Fabric(const weft_instance *instance, const Settings &settings, std::shared_ptr<Devices> devices,
-         std::shared_ptr<sdk::HmemSource> hmem, const fi_fabric_attr &attr, void *context);
-  ~Fabric() = default;
-
-  const Settings settings_;
   const std::shared_ptr<Devices> devices_;
   const std::shared_ptr<sdk::HmemSource> hmem_;
-  const uint32_t api_version_;
-  sdk::Stats<Counters> stats_;
 };
 
 }  // namespace weft::cxi

@@ -93,7 +93,7 @@ Result<sdk::InfoList> CxiProvider::getinfo(const sdk::GetinfoQuery &query) {
 }
 
 Result<fid_fabric *> CxiProvider::fabric(const fi_fabric_attr &attr, void *context) {
-  return Fabric::open(instance_, settings_, devices_, hmem_, attr, context);
+  return Fabric::open(instance_, settings_, attr, context, devices_, hmem_);
 }
 
 Result<void> CxiProvider::explain(const sdk::LineSink &line) {

@@ -76,7 +76,7 @@ Result<sdk::InfoList> ShmProvider::getinfo(const sdk::GetinfoQuery &query) {
 }
 
 Result<fid_fabric *> ShmProvider::fabric(const fi_fabric_attr &attr, void *context) {
-  return Fabric::open(instance_, settings_, next_number_, attr, context);
+  return Fabric::open(instance_, settings_, attr, context, next_number_);
 }
 
 Result<void> ShmProvider::explain(const sdk::LineSink &line) {

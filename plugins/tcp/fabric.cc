@@ -5,8 +5,6 @@
 #include <weft/sdk/ops.h>
 
 #include <array>
-#include <new>
-#include <utility>
 
 #include "plugins/tcp/byte_stream.h"
 #include "plugins/tcp/domain.h"
@@ -32,26 +30,9 @@ void ConnectRequest::reject(std::string_view data) {
   ::shutdown(socket.get(), SHUT_WR);
 }
 
-Fabric::Fabric(const weft_instance *instance, const Settings &settings,
-               std::shared_ptr<sdk::HmemSource> hmem, const fi_fabric_attr &attr, void *context)
-    : Object(instance, FI_CLASS_FABRIC, context),
-      settings_(settings),
-      hmem_(std::move(hmem)),
-      api_version_(attr.api_version) {
-  sdk::fill_tables(*this);
-  c()->api_version = attr.api_version;
-}
-
-Result<fid_fabric *> Fabric::open(const weft_instance *instance, const Settings &settings,
-                                  std::shared_ptr<sdk::HmemSource> hmem, const fi_fabric_attr &attr,
-                                  void *context) {
-  Fabric *fabric = new (std::nothrow) Fabric(instance, settings, std::move(hmem), attr, context);
-  if (fabric == nullptr) return fail(FI_ENOMEM, "no memory for a fabric");
-  if (auto published = fabric->publish(nullptr); !published) {
-    delete fabric;
-    return tl::unexpected(published.error());
-  }
-  return fabric->c();
+Fabric::~Fabric() {
+  engine_.stop_thread();
+  connections_.end();
 }
 
 int Fabric::passive_ep(struct fi_info *info, struct fid_pep **pep, void *context) {
@@ -59,15 +40,6 @@ int Fabric::passive_ep(struct fi_info *info, struct fid_pep **pep, void *context
     return ConnectedFabricOps::passive_ep(info, pep, context);
   if (pep == nullptr) return -FI_EINVAL;
   return sdk::finish(instance(), FI_LOG_EP_CTRL, StreamListener::open(*this, *info, context), pep);
-}
-
-int Fabric::close() {
-  if (children.load() != 0) return -FI_EBUSY;
-  retire();
-  engine_.stop_thread();
-  connections_.end();
-  delete this;
-  return 0;
 }
 
 }  // namespace weft::tcp

@@ -20,11 +20,10 @@
 #include <rdma/fi_endpoint.h>
 #include <weft/sdk/connections.h>
 #include <weft/sdk/engine.h>
-#include <weft/sdk/fid.h>
 #include <weft/sdk/hmem.h>
+#include <weft/sdk/provider_fabric.h>
 #include <weft/sdk/unique_fd.h>
 
-#include <atomic>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -56,44 +55,26 @@ class ConnectRequest final : public sdk::ConnectRequest {
 class Domain;
 class PassiveEndpoint;
 
-class Fabric final : public sdk::Object<Fabric, fid_fabric>,
+class Fabric final : public sdk::ProviderFabric<Fabric, Settings, Counters>,
                      public sdk::ConnectedFabricOps<Fabric, Domain, PassiveEndpoint> {
  public:
-  static Result<fid_fabric *> open(const weft_instance *instance, const Settings &settings,
-                                   std::shared_ptr<sdk::HmemSource> hmem,
-                                   const fi_fabric_attr &attr, void *context);
+  Fabric(const Opening &opening, std::shared_ptr<sdk::HmemSource> hmem)
+      : ProviderFabric(opening), hmem_(std::move(hmem)) {}
+  ~Fabric();
 
   sdk::Engine &engine() { return engine_; }
   sdk::Connections &connections() { return connections_; }
-  const Settings &settings() const { return settings_; }
   sdk::HmemSource &hmem() { return *hmem_; }
-  Counters &counters() { return *stats_; }
-  sdk::Stats<Counters> &stats() { return stats_; }
-  uint32_t api_version() const { return api_version_; }
-  std::atomic<size_t> children{0};
 
   void close_copies() { engine_.close_copies(); }  // weft/sdk/ops.h
 
   // fi_ops_fabric
   int passive_ep(struct fi_info *info, struct fid_pep **pep, void *context);
 
-  // fi_ops
-  int close();
-  int ops_open(const char *name, uint64_t flags, void **ops, void *) {
-    return sdk::open_counters<Fabric>(name, flags, ops);
-  }
-
  private:
-  Fabric(const weft_instance *instance, const Settings &settings,
-         std::shared_ptr<sdk::HmemSource> hmem, const fi_fabric_attr &attr, void *context);
-  ~Fabric() = default;
-
   sdk::Engine engine_{true};
   sdk::Connections connections_{engine_, children, kPrivateDataSize};
-  const Settings settings_;
   const std::shared_ptr<sdk::HmemSource> hmem_;
-  const uint32_t api_version_;
-  sdk::Stats<Counters> stats_;
 };
 
 }  // namespace weft::tcp

@@ -9,8 +9,10 @@
 #include <algorithm>
 
 #include "plugins/tcp/byte_stream.h"
+#include "plugins/tcp/domain.h"
 #include "plugins/tcp/endpoint.h"
 #include "plugins/tcp/fabric.h"
+#include "plugins/tcp/passive_endpoint.h"
 #include "plugins/tcp/unconnected_endpoint.h"
 
 namespace weft::tcp {
@@ -140,7 +142,7 @@ Result<sdk::InfoList> TcpProvider::getinfo(const sdk::GetinfoQuery &query) {
 }
 
 Result<fid_fabric *> TcpProvider::fabric(const fi_fabric_attr &attr, void *context) {
-  return Fabric::open(instance_, settings_, hmem_, attr, context);
+  return Fabric::open(instance_, settings_, attr, context, hmem_);
 }
 
 Result<void> TcpProvider::explain(const sdk::LineSink &line) {

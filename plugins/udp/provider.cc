@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plugins/udp/datagram_socket.h"
+#include "plugins/udp/domain.h"
 #include "plugins/udp/endpoint.h"
 #include "plugins/udp/fabric.h"
 #include "plugins/udp/socket.h"
@@ -127,7 +128,7 @@ Result<sdk::InfoList> UdpProvider::getinfo(const sdk::GetinfoQuery &query) {
 }
 
 Result<fid_fabric *> UdpProvider::fabric(const fi_fabric_attr &attr, void *context) {
-  return Fabric::open(instance_, settings_, hmem_, attr, context);
+  return Fabric::open(instance_, settings_, attr, context, hmem_);
 }
 
 Result<void> UdpProvider::explain(const sdk::LineSink &line) {

@@ -5,7 +5,6 @@
 #include <weft/sdk/log.h>
 #include <weft/sdk/ops.h>
 
-#include <new>
 #include <utility>
 
 #include "plugins/verbs/domain.h"
@@ -67,35 +66,19 @@ void ConnectRequest::reject(std::string_view parameter) {
   rdma_destroy_id(std::exchange(id_, nullptr));
 }
 
-Fabric::Fabric(const weft_instance *instance, const Settings &settings,
-               std::shared_ptr<Devices> devices, const fi_fabric_attr &attr, void *context)
-    : Object(instance, FI_CLASS_FABRIC, context),
-      settings_(settings),
+Fabric::Fabric(const Opening &opening, std::shared_ptr<Devices> devices)
+    : ProviderFabric(opening),
       devices_(std::move(devices)),
-      api_version_(attr.api_version),
-      device_events_(instance, *stats_, engine_) {
-  sdk::fill_tables(*this);
-  c()->api_version = attr.api_version;
+      device_events_(instance(), counters(), engine_) {}
+
+Fabric::~Fabric() {
+  engine_.stop_thread();
+  connections_.end();
 }
 
-Result<fid_fabric *> Fabric::open(const weft_instance *instance, const Settings &settings,
-                                  std::shared_ptr<Devices> devices, const fi_fabric_attr &attr,
-                                  void *context) {
-  auto *const fabric =
-      new (std::nothrow) Fabric(instance, settings, std::move(devices), attr, context);
-  if (fabric == nullptr) return fail(FI_ENOMEM, "no memory for a fabric");
-  Result<void> opened;
-  if (auto channel = Channel::open(fabric->engine_)) {
-    fabric->channel_ = std::move(*channel);
-    opened = fabric->publish(nullptr);
-  } else {
-    opened = tl::unexpected(channel.error());
-  }
-  if (!opened) {
-    delete fabric;
-    return tl::unexpected(opened.error());
-  }
-  return fabric->c();
+Result<void> Fabric::start() {
+  WEFT_TRY(channel_, Channel::open(engine_));
+  return {};
 }
 
 int Fabric::passive_ep(struct fi_info *info, struct fid_pep **pep, void *context) {
@@ -107,7 +90,7 @@ int Fabric::passive_ep(struct fi_info *info, struct fid_pep **pep, void *context
 
 // The kernel bounds those that it has. An application that does not answer would have all others.
 bool Fabric::takes_request(int backlog) {
-  const size_t most = size_t(backlog > 0 ? backlog : settings_.backlog);
+  const size_t most = size_t(backlog > 0 ? backlog : settings().backlog);
   const bool takes = connections_.waiting() < most;
   if (!takes && !crowd_told_)
     WEFT_WARN(instance(), FI_LOG_EP_CTRL,
@@ -116,15 +99,6 @@ bool Fabric::takes_request(int backlog) {
               most);
   crowd_told_ = !takes;
   return takes;
-}
-
-int Fabric::close() {
-  if (children.load() != 0) return -FI_EBUSY;
-  retire();
-  engine_.stop_thread();
-  connections_.end();
-  delete this;
-  return 0;
 }
 
 }  // namespace weft::verbs

@@ -20,9 +20,8 @@
 #include <rdma/fi_endpoint.h>
 #include <weft/sdk/connections.h>
 #include <weft/sdk/engine.h>
-#include <weft/sdk/fid.h>
+#include <weft/sdk/provider_fabric.h>
 
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -68,47 +67,30 @@ class ConnectRequest final : public sdk::ConnectRequest, private ChannelUser {
   const std::optional<XrcData> xrc_;
 };
 
-class Fabric final : public sdk::Object<Fabric, fid_fabric>,
+class Fabric final : public sdk::ProviderFabric<Fabric, Settings, Counters>,
                      public sdk::ConnectedFabricOps<Fabric, Domain, PassiveEndpoint> {
  public:
-  static Result<fid_fabric *> open(const weft_instance *instance, const Settings &settings,
-                                   std::shared_ptr<Devices> devices, const fi_fabric_attr &attr,
-                                   void *context);
+  Fabric(const Opening &opening, std::shared_ptr<Devices> devices);
+  ~Fabric();
 
   sdk::Engine &engine() { return engine_; }
   sdk::Connections &connections() { return connections_; }
   Channel &channel() { return *channel_; }
   Devices &devices() { return *devices_; }
   DeviceEvents &device_events() { return device_events_; }
-  Counters &counters() { return *stats_; }
-  sdk::Stats<Counters> &stats() { return stats_; }
-  const Settings &settings() const { return settings_; }
-  uint32_t api_version() const { return api_version_; }
+  // Opens the channel.
+  Result<void> start();
   // Whether one more request may wait for an answer, of a passive endpoint with this backlog. The
   // lock is held.
   bool takes_request(int backlog);
-  std::atomic<size_t> children{0};
 
   // fi_ops_fabric
   int passive_ep(struct fi_info *info, struct fid_pep **pep, void *context);
 
-  // fi_ops
-  int close();
-  int ops_open(const char *name, uint64_t flags, void **ops, void *) {
-    return sdk::open_counters<Fabric>(name, flags, ops);
-  }
-
  private:
-  Fabric(const weft_instance *instance, const Settings &settings, std::shared_ptr<Devices> devices,
-         const fi_fabric_attr &attr, void *context);
-  ~Fabric() = default;
-
-  const Settings settings_;
   const std::shared_ptr<Devices> devices_;
-  const uint32_t api_version_;
   sdk::Engine engine_{true};
   sdk::Connections connections_{engine_, children, kPrivateDataSize};
-  sdk::Stats<Counters> stats_;
   DeviceEvents device_events_;
   std::unique_ptr<Channel> channel_;
   bool crowd_told_ = false;

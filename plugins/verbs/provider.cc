@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "plugins/verbs/datagram_info.h"
+#include "plugins/verbs/domain.h"
 #include "plugins/verbs/fabric.h"
+#include "plugins/verbs/passive_endpoint.h"
 #include "plugins/verbs/paths.h"
 
 namespace weft::verbs {
@@ -120,7 +122,7 @@ Result<sdk::InfoList> VerbsProvider::getinfo(const sdk::GetinfoQuery &query) {
 
 Result<fid_fabric *> VerbsProvider::fabric(const fi_fabric_attr &attr, void *context) {
   WEFT_CHECK(devices_->refresh());
-  return Fabric::open(instance_, settings_, devices_, attr, context);
+  return Fabric::open(instance_, settings_, attr, context, devices_);
 }
 
 Result<void> VerbsProvider::explain(const sdk::LineSink &line) {

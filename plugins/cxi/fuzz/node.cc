@@ -40,8 +40,8 @@ Node::Node(Network &network, Nid nid, const Settings &settings, const NodeOption
   info_->domain_attr->name = strdup(nid == kTarget ? "cxi0" : "cxi1");
   fi_fabric_attr attr{};
   attr.api_version = FI_VERSION(2, 6);
-  fabric_ = Fabric::open(&instance_, settings, std::make_shared<Nics>(network),
-                         std::make_shared<sdk::HmemSource>(settings.hmem), attr, nullptr)
+  fabric_ = Fabric::open(&instance_, settings, attr, nullptr, std::make_shared<Nics>(network),
+                         std::make_shared<sdk::HmemSource>(settings.hmem))
                 .value();
   succeed(fi_domain(fabric_, info_, &domain, nullptr));
   fi_av_attr av_attr{};

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "core/base/info.h"
+#include "plugins/shm/domain.h"
 #include "plugins/shm/fabric.h"
 #include "plugins/shm/fuzz/world.h"
 #include "tests/fuzz/core_services.h"
@@ -48,7 +49,7 @@ Application::Application() : registered_(kRegion, 7) {
   fi_fabric_attr attr{};
   attr.api_version = FI_VERSION(2, 6);
   static const auto numbers = std::make_shared<std::atomic<unsigned>>(0);
-  fabric_ = Fabric::open(&instance_, settings, numbers, attr, nullptr).value();
+  fabric_ = Fabric::open(&instance_, settings, attr, nullptr, numbers).value();
   must(fi_domain(fabric_, info_, &domain_, nullptr));
   fi_av_attr av_attr{};
   av_attr.type = FI_AV_TABLE;

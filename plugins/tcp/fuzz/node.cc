@@ -10,8 +10,10 @@
 #include <utility>
 
 #include "core/base/info.h"
+#include "plugins/tcp/domain.h"
 #include "plugins/tcp/fabric.h"
 #include "plugins/tcp/fuzz/sockets.h"
+#include "plugins/tcp/passive_endpoint.h"
 #include "tests/fuzz/core_services.h"
 
 namespace weft::tcp::fuzz {
@@ -55,7 +57,7 @@ void Node::open(const Settings &settings, bool msg, bool wants_shared) {
   info->domain_attr->mr_mode = FI_MR_PROV_KEY;
   fi_fabric_attr attr{};
   attr.api_version = buffered.on ? FI_VERSION(1, 21) : FI_VERSION(2, 6);  // 2.0 has no such mode
-  fabric = Fabric::open(&instance, settings, nullptr, attr, nullptr).value();
+  fabric = Fabric::open(&instance, settings, attr, nullptr, nullptr).value();
   must(fi_domain(fabric, info, &domain, nullptr));
   if (wants_shared) {
     fi_rx_attr rx{};

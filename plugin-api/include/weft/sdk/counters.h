@@ -81,6 +81,9 @@ class Counter {
   std::atomic<uint64_t> value_{0};
 };
 
+// The set of who counts nothing.
+struct NoCounters : CounterSet {};
+
 }  // namespace weft::sdk
 
 #endif

@@ -33,8 +33,6 @@
 
 namespace weft::sdk {
 
-struct NoCounters : CounterSet {};
-
 template <class Layer, class Domain, class Counters = NoCounters>
 class LayerFabric final : public Object<LayerFabric<Layer, Domain, Counters>, fid_fabric>,
                           public FabricOps<LayerFabric<Layer, Domain, Counters>, Domain> {
