@@ -4,7 +4,7 @@
 // counts steps).
 //
 //   weft-match-bench
-#include <weft/sdk/match.h>
+#include <weft/sdk/transfers/match.h>
 
 #include <algorithm>
 #include <chrono>

@@ -12,7 +12,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_trigger.h>
 #include <rdma/providers/fi_log.h>
-#include <weft/sdk/address.h>
+#include <weft/sdk/addresses/address.h>
 
 #include <array>
 #include <cstring>

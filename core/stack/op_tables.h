@@ -18,7 +18,7 @@
 //    }
 //
 // A table is a size followed by function pointers. Pointers to tables of all types are void
-// pointers here. Not for making objects: plugins do that (weft/sdk/ops.h).
+// pointers here. Not for making objects: plugins do that (weft/sdk/objects/ops.h).
 #ifndef WEFT_CORE_STACK_OP_TABLES_H
 #define WEFT_CORE_STACK_OP_TABLES_H
 

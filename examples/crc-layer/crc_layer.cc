@@ -5,17 +5,17 @@
 // it.
 //
 //   FI_PROVIDER_PATH=build/examples FI_PROVIDER="loop;crc" fi_info
-#include <weft/sdk/address.h>
-#include <weft/sdk/alias.h>
-#include <weft/sdk/av.h>
-#include <weft/sdk/inner_modes.h>
-#include <weft/sdk/inner_wait.h>
-#include <weft/sdk/layer_domain.h>
-#include <weft/sdk/layer_fabric.h>
-#include <weft/sdk/layer_info.h>
-#include <weft/sdk/pool.h>
-#include <weft/sdk/software.h>
-#include <weft/sdk/transfer.h>
+#include <weft/sdk/addresses/address.h>
+#include <weft/sdk/addresses/av.h>
+#include <weft/sdk/ip/software.h>
+#include <weft/sdk/layers/inner_modes.h>
+#include <weft/sdk/layers/inner_wait.h>
+#include <weft/sdk/layers/layer_domain.h>
+#include <weft/sdk/layers/layer_fabric.h>
+#include <weft/sdk/layers/layer_info.h>
+#include <weft/sdk/memory/pool.h>
+#include <weft/sdk/objects/alias.h>
+#include <weft/sdk/transfers/transfer.h>
 #include <weft/sdk/unit.h>
 
 namespace {

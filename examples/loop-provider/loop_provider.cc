@@ -4,14 +4,14 @@
 //
 //   FI_PROVIDER_PATH=build/examples FI_PROVIDER=loop fi_info
 #include <netinet/in.h>
-#include <weft/sdk/address.h>
-#include <weft/sdk/alias.h>
-#include <weft/sdk/av.h>
-#include <weft/sdk/fabric_ops.h>
-#include <weft/sdk/provider_fabric.h>
-#include <weft/sdk/rdm_endpoint.h>
-#include <weft/sdk/software.h>
-#include <weft/sdk/transfer.h>
+#include <weft/sdk/addresses/address.h>
+#include <weft/sdk/addresses/av.h>
+#include <weft/sdk/ip/software.h>
+#include <weft/sdk/objects/alias.h>
+#include <weft/sdk/objects/fabric_ops.h>
+#include <weft/sdk/objects/provider_fabric.h>
+#include <weft/sdk/objects/rdm_endpoint.h>
+#include <weft/sdk/transfers/transfer.h>
 #include <weft/sdk/unit.h>
 
 #include "wire.h"

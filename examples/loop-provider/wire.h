@@ -15,7 +15,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include <weft/result.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <cerrno>
 #include <cstdint>

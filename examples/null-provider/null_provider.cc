@@ -4,13 +4,13 @@
 // the network costs, and an example of a whole provider. `weft stats` shows what it counts.
 //
 //   FI_PROVIDER=null fi_info
-#include <weft/sdk/domain.h>
-#include <weft/sdk/eq.h>
-#include <weft/sdk/provider_fabric.h>
-#include <weft/sdk/recv_queue.h>
-#include <weft/sdk/sets.h>
-#include <weft/sdk/stats.h>
+#include <weft/sdk/objects/domain.h>
+#include <weft/sdk/objects/eq.h>
+#include <weft/sdk/objects/provider_fabric.h>
+#include <weft/sdk/objects/sets.h>
+#include <weft/sdk/transfers/recv_queue.h>
 #include <weft/sdk/unit.h>
+#include <weft/sdk/unit/stats.h>
 
 #include <cstring>
 

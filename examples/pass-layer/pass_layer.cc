@@ -7,8 +7,8 @@
 // An example: objects are those of the inner provider, so that the layer costs nothing after
 // fi_getinfo. A layer that changes what the data path does makes objects of its own above the inner
 // ones.
-#include <weft/sdk/log.h>
 #include <weft/sdk/unit.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 

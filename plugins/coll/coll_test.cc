@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The layer over another provider: what it says of tags, members that are gone, and strangers.
 #include <sched.h>
-#include <weft/sdk/address.h>
+#include <weft/sdk/addresses/address.h>
 
 #include <cstdlib>
 #include <string>

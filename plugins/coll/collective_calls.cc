@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // fi_collective.3 of an endpoint and of a domain: what of an application's arguments makes sense.
-#include <weft/sdk/atomic.h>
-#include <weft/sdk/reduce.h>
+#include <weft/sdk/transfers/atomic.h>
+#include <weft/sdk/transfers/reduce.h>
 
 #include "plugins/coll/collectives.h"
 #include "plugins/coll/domain.h"

@@ -4,9 +4,9 @@
 
 #include <rdma/fi_eq.h>
 #include <time.h>
-#include <weft/sdk/address.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/ops.h>
+#include <weft/sdk/addresses/address.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <memory>

@@ -9,17 +9,17 @@
 //
 // What groups do is group/'s business; this is their Carrier. A message that the endpoint beneath
 // takes no more of waits, in order, for the next progress. Calls are with the engine's lock held.
-// Not for the C calls themselves: weft/sdk/collective_ops.h.
+// Not for the C calls themselves: weft/sdk/transfers/collective_ops.h.
 #ifndef WEFT_PLUGINS_COLL_COLLECTIVES_H
 #define WEFT_PLUGINS_COLL_COLLECTIVES_H
 
 #include <rdma/fi_collective.h>
-#include <weft/sdk/av_set.h>
-#include <weft/sdk/collective_ops.h>
-#include <weft/sdk/contexts.h>
-#include <weft/sdk/engine.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/pool.h>
+#include <weft/sdk/addresses/av_set.h>
+#include <weft/sdk/memory/pool.h>
+#include <weft/sdk/objects/contexts.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/progress/engine.h>
+#include <weft/sdk/transfers/collective_ops.h>
 
 #include <cstdint>
 #include <deque>

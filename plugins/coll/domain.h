@@ -12,10 +12,10 @@
 #ifndef WEFT_PLUGINS_COLL_DOMAIN_H
 #define WEFT_PLUGINS_COLL_DOMAIN_H
 
-#include <weft/sdk/inner_progress.h>
-#include <weft/sdk/layer_domain.h>
-#include <weft/sdk/memory.h>
-#include <weft/sdk/mirrors.h>
+#include <weft/sdk/layers/inner_progress.h>
+#include <weft/sdk/layers/layer_domain.h>
+#include <weft/sdk/layers/mirrors.h>
+#include <weft/sdk/memory/memory.h>
 
 #include <unordered_map>
 #include <utility>

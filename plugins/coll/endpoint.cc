@@ -3,8 +3,8 @@
 
 #include <rdma/fi_cm.h>
 #include <rdma/fi_tagged.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/traffic_class.h>
+#include <weft/sdk/objects/traffic_class.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <iterator>

@@ -10,13 +10,13 @@
 #ifndef WEFT_PLUGINS_COLL_ENDPOINT_H
 #define WEFT_PLUGINS_COLL_ENDPOINT_H
 
-#include <weft/sdk/address.h>
-#include <weft/sdk/alias.h>
-#include <weft/sdk/av.h>
-#include <weft/sdk/collective_ops.h>
-#include <weft/sdk/inner_wait.h>
-#include <weft/sdk/pool.h>
-#include <weft/sdk/transfer.h>
+#include <weft/sdk/addresses/address.h>
+#include <weft/sdk/addresses/av.h>
+#include <weft/sdk/layers/inner_wait.h>
+#include <weft/sdk/memory/pool.h>
+#include <weft/sdk/objects/alias.h>
+#include <weft/sdk/transfers/collective_ops.h>
+#include <weft/sdk/transfers/transfer.h>
 
 #include <memory>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Fabric and Counters of the layer. The SDK has all of the fabric (weft/sdk/layer_fabric.h).
+// Fabric and Counters of the layer. The SDK has all of the fabric (weft/sdk/layers/layer_fabric.h).
 //
 // Example:
 //    inline void count_join(Fabric &fabric) { fabric.stats()->groups_joined.add(); }
@@ -8,8 +8,8 @@
 #ifndef WEFT_PLUGINS_COLL_FABRIC_H
 #define WEFT_PLUGINS_COLL_FABRIC_H
 
-#include <weft/sdk/layer_fabric.h>
-#include <weft/sdk/stats.h>
+#include <weft/sdk/layers/layer_fabric.h>
+#include <weft/sdk/unit/stats.h>
 
 #include "plugins/coll/provider.h"
 

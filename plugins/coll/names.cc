@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/coll/names.h"
 
-#include <weft/sdk/address.h>
+#include <weft/sdk/addresses/address.h>
 
 #include <algorithm>
 

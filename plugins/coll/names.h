@@ -14,7 +14,7 @@
 
 #include <rdma/fi_domain.h>
 #include <weft/result.h>
-#include <weft/sdk/av.h>
+#include <weft/sdk/addresses/av.h>
 
 #include <cstdint>
 #include <memory>

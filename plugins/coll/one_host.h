@@ -14,7 +14,7 @@
 #ifndef WEFT_PLUGINS_COLL_ONE_HOST_H
 #define WEFT_PLUGINS_COLL_ONE_HOST_H
 
-#include <weft/sdk/address.h>
+#include <weft/sdk/addresses/address.h>
 
 #include <algorithm>
 #include <optional>

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
-#include <weft/sdk/interfaces.h>
+#include <weft/sdk/ip/interfaces.h>
 
 #include <thread>
 

@@ -14,7 +14,7 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 #include <sys/uio.h>
-#include <weft/sdk/iov.h>
+#include <weft/sdk/memory/iov.h>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/coll/provider.h"
 
-#include <weft/sdk/inner_modes.h>
-#include <weft/sdk/layer_info.h>
-#include <weft/sdk/software.h>
+#include <weft/sdk/ip/software.h>
+#include <weft/sdk/layers/inner_modes.h>
+#include <weft/sdk/layers/layer_info.h>
 
 #include <algorithm>
 

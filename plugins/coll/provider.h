@@ -11,7 +11,7 @@
 #ifndef WEFT_PLUGINS_COLL_PROVIDER_H
 #define WEFT_PLUGINS_COLL_PROVIDER_H
 
-#include <weft/sdk/hmem.h>
+#include <weft/sdk/memory/hmem.h>
 #include <weft/sdk/unit.h>
 
 #include <memory>

@@ -2,7 +2,7 @@
 #include "plugins/coll/receives.h"
 
 #include <rdma/fi_tagged.h>
-#include <weft/sdk/deferred.h>
+#include <weft/sdk/transfers/deferred.h>
 
 #include <algorithm>
 #include <utility>

@@ -14,8 +14,8 @@
 #ifndef WEFT_PLUGINS_COLL_RECEIVES_H
 #define WEFT_PLUGINS_COLL_RECEIVES_H
 
-#include <weft/sdk/pool.h>
-#include <weft/sdk/transfer_requests.h>
+#include <weft/sdk/memory/pool.h>
+#include <weft/sdk/transfers/transfer_requests.h>
 
 #include <algorithm>
 #include <cstddef>

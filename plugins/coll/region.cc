@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/coll/region.h"
 
-#include <weft/sdk/endpoint_number.h>
-#include <weft/sdk/eq.h>
-#include <weft/sdk/mr.h>
-#include <weft/sdk/ops.h>
+#include <weft/sdk/memory/mr.h>
+#include <weft/sdk/objects/endpoint_number.h>
+#include <weft/sdk/objects/eq.h>
+#include <weft/sdk/objects/ops.h>
 
 #include <new>
 

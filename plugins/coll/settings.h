@@ -8,7 +8,7 @@
 #ifndef WEFT_PLUGINS_COLL_SETTINGS_H
 #define WEFT_PLUGINS_COLL_SETTINGS_H
 
-#include <weft/sdk/params.h>
+#include <weft/sdk/unit/params.h>
 
 #include <cstddef>
 #include <cstdint>

@@ -2,9 +2,9 @@
 #include "plugins/coll/shared_receives.h"
 
 #include <rdma/providers/fi_peer.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/ops.h>
-#include <weft/sdk/options.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/objects/options.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <memory>

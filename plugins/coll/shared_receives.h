@@ -16,8 +16,8 @@
 #ifndef WEFT_PLUGINS_COLL_SHARED_RECEIVES_H
 #define WEFT_PLUGINS_COLL_SHARED_RECEIVES_H
 
-#include <weft/sdk/fid.h>
-#include <weft/sdk/recv_ops.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/transfers/recv_ops.h>
 
 #include <atomic>
 #include <memory>

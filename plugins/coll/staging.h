@@ -15,7 +15,7 @@
 #ifndef WEFT_PLUGINS_COLL_STAGING_H
 #define WEFT_PLUGINS_COLL_STAGING_H
 
-#include <weft/sdk/hmem.h>
+#include <weft/sdk/memory/hmem.h>
 
 #include <cstdint>
 #include <memory>

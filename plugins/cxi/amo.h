@@ -11,7 +11,7 @@
 #ifndef WEFT_PLUGINS_CXI_AMO_H
 #define WEFT_PLUGINS_CXI_AMO_H
 
-#include <weft/sdk/atomic.h>
+#include <weft/sdk/transfers/atomic.h>
 
 #include <optional>
 

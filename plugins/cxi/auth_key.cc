@@ -4,7 +4,7 @@
 #include <rdma/fi_cxi_ext.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/auth.h>
+#include <weft/sdk/addresses/auth.h>
 
 #include <algorithm>
 #include <charconv>

@@ -14,7 +14,7 @@
 #ifndef WEFT_PLUGINS_CXI_BUFFERS_H
 #define WEFT_PLUGINS_CXI_BUFFERS_H
 
-#include <weft/sdk/lazy_array.h>
+#include <weft/sdk/memory/lazy_array.h>
 
 #include <cstdint>
 #include <map>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // fi_collective.3 of an endpoint and of a domain: from an application's arguments to operands.
 #include <rdma/fi_cxi_ext.h>
-#include <weft/sdk/atomic.h>
-#include <weft/sdk/log.h>
+#include <weft/sdk/transfers/atomic.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <cstring>

@@ -6,7 +6,7 @@
 #include <rdma/fi_eq.h>
 #include <sys/random.h>
 #include <unistd.h>
-#include <weft/sdk/ops.h>
+#include <weft/sdk/objects/ops.h>
 
 #include <algorithm>
 #include <new>

@@ -12,17 +12,17 @@
 // tree (collective/group.h). A packet that the peer had no place for goes again after a while.
 //
 // fi_close of a group's fid leaves it; operations under way are canceled. Calls are with the
-// endpoint's lock held. Not for the C calls themselves: weft/sdk/collective_ops.h.
+// endpoint's lock held. Not for the C calls themselves: weft/sdk/transfers/collective_ops.h.
 #ifndef WEFT_PLUGINS_CXI_COLLECTIVES_H
 #define WEFT_PLUGINS_CXI_COLLECTIVES_H
 
 #include <rdma/fi_collective.h>
-#include <weft/sdk/av_set.h>
-#include <weft/sdk/collective_ops.h>
-#include <weft/sdk/contexts.h>
-#include <weft/sdk/engine.h>
-#include <weft/sdk/eq.h>
-#include <weft/sdk/fid.h>
+#include <weft/sdk/addresses/av_set.h>
+#include <weft/sdk/objects/contexts.h>
+#include <weft/sdk/objects/eq.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/progress/engine.h>
+#include <weft/sdk/transfers/collective_ops.h>
 
 #include <cstdint>
 #include <list>

@@ -17,7 +17,7 @@
 #ifndef WEFT_PLUGINS_CXI_CONTROL_H
 #define WEFT_PLUGINS_CXI_CONTROL_H
 
-#include <weft/sdk/engine.h>
+#include <weft/sdk/progress/engine.h>
 
 #include <cstdint>
 #include <deque>

@@ -9,7 +9,7 @@
 #ifndef WEFT_PLUGINS_CXI_COUNTERS_H
 #define WEFT_PLUGINS_CXI_COUNTERS_H
 
-#include <weft/sdk/stats.h>
+#include <weft/sdk/unit/stats.h>
 
 namespace weft::cxi {
 

@@ -3,9 +3,9 @@
 
 #include <rdma/fi_cxi_ext.h>
 #include <rdma/fi_errno.h>
-#include <weft/sdk/deferred_request.h>
-#include <weft/sdk/endpoint_number.h>
-#include <weft/sdk/log.h>
+#include <weft/sdk/objects/endpoint_number.h>
+#include <weft/sdk/transfers/deferred_request.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <memory>

@@ -18,9 +18,9 @@
 #define WEFT_PLUGINS_CXI_DEFERRED_H
 
 #include <rdma/fi_trigger.h>
-#include <weft/sdk/cntr.h>
-#include <weft/sdk/deferred.h>
-#include <weft/sdk/transfer_requests.h>
+#include <weft/sdk/objects/cntr.h>
+#include <weft/sdk/transfers/deferred.h>
+#include <weft/sdk/transfers/transfer_requests.h>
 
 #include <cstdint>
 #include <list>

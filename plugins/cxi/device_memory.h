@@ -16,7 +16,7 @@
 #ifndef WEFT_PLUGINS_CXI_DEVICE_MEMORY_H
 #define WEFT_PLUGINS_CXI_DEVICE_MEMORY_H
 
-#include <weft/sdk/hmem.h>
+#include <weft/sdk/memory/hmem.h>
 
 #include <cstddef>
 #include <memory>

@@ -3,10 +3,10 @@
 
 #include <rdma/fi_cxi_ext.h>
 #include <rdma/fi_errno.h>
-#include <weft/sdk/auth.h>
-#include <weft/sdk/av.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/ops.h>
+#include <weft/sdk/addresses/auth.h>
+#include <weft/sdk/addresses/av.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <cinttypes>

@@ -14,10 +14,10 @@
 #define WEFT_PLUGINS_CXI_DOMAIN_H
 
 #include <rdma/fi_domain.h>
-#include <weft/sdk/atomic.h>
-#include <weft/sdk/domain.h>
-#include <weft/sdk/fabric_ops.h>
-#include <weft/sdk/fid.h>
+#include <weft/sdk/objects/domain.h>
+#include <weft/sdk/objects/fabric_ops.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/transfers/atomic.h>
 
 #include <memory>
 #include <optional>

@@ -2,7 +2,7 @@
 // What an application asks an endpoint for, as commands of the NIC. endpoint_life.cc: the rest.
 #include "plugins/cxi/endpoint.h"
 
-#include <weft/sdk/log.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <cstring>

@@ -16,9 +16,9 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_cxi_ext.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/rdm_endpoint.h>
-#include <weft/sdk/transfer.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/objects/rdm_endpoint.h>
+#include <weft/sdk/transfers/transfer.h>
 
 #include <atomic>
 #include <memory>

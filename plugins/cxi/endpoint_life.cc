@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // An endpoint's life: opening, its PID and portals, progress, closing.
 #include <poll.h>
-#include <weft/sdk/alias.h>
-#include <weft/sdk/auth.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/ops.h>
+#include <weft/sdk/addresses/auth.h>
+#include <weft/sdk/objects/alias.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <memory>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/cxi/fabric.h"
 
-#include <weft/sdk/eq.h>
+#include <weft/sdk/objects/eq.h>
 
 #include "plugins/cxi/error_text.h"
 

@@ -10,9 +10,9 @@
 #define WEFT_PLUGINS_CXI_FABRIC_H
 
 #include <rdma/fabric.h>
-#include <weft/sdk/fabric_ops.h>
-#include <weft/sdk/hmem.h>
-#include <weft/sdk/provider_fabric.h>
+#include <weft/sdk/memory/hmem.h>
+#include <weft/sdk/objects/fabric_ops.h>
+#include <weft/sdk/objects/provider_fabric.h>
 
 #include <memory>
 #include <utility>

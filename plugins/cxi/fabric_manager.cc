@@ -7,9 +7,9 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/quiet_thread.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/progress/quiet_thread.h>
+#include <weft/sdk/progress/unique_fd.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <cctype>

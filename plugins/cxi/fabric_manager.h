@@ -16,7 +16,7 @@
 #define WEFT_PLUGINS_CXI_FABRIC_MANAGER_H
 
 #include <weft/result.h>
-#include <weft/sdk/engine.h>
+#include <weft/sdk/progress/engine.h>
 
 #include <cstdint>
 #include <memory>

@@ -29,14 +29,14 @@
 //
 // Software matches (FI_CXI_RX_MATCH_MODE): the NIC brings each message that misses its receives to
 // a request buffer. All calls are with the endpoint's lock held. Not for sending, nor for what an
-// application asks for: Receiver (weft/sdk/receiver.h) has all forms of receives.
+// application asks for: Receiver (weft/sdk/transfers/receiver.h) has all forms of receives.
 #ifndef WEFT_PLUGINS_CXI_INBOX_H
 #define WEFT_PLUGINS_CXI_INBOX_H
 
-#include <weft/sdk/engine.h>
-#include <weft/sdk/lazy_array.h>
-#include <weft/sdk/pool.h>
-#include <weft/sdk/receiver.h>
+#include <weft/sdk/memory/lazy_array.h>
+#include <weft/sdk/memory/pool.h>
+#include <weft/sdk/progress/engine.h>
+#include <weft/sdk/transfers/receiver.h>
 
 #include <cstdint>
 #include <deque>

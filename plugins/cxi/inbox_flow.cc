@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What happens where the NIC has no place for messages or receives.
 #include <rdma/fi_errno.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/sparse_log.h>
+#include <weft/sdk/unit/log.h>
+#include <weft/sdk/unit/sparse_log.h>
 
 #include <algorithm>
 #include <functional>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Messages that have come before their receive.
 #include <rdma/fi_errno.h>
-#include <weft/sdk/iov.h>
+#include <weft/sdk/memory/iov.h>
 
 #include <algorithm>
 #include <cstring>

@@ -5,8 +5,8 @@
 #include <rdma/fi_cxi_ext.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/auth.h>
-#include <weft/sdk/progress.h>
+#include <weft/sdk/addresses/auth.h>
+#include <weft/sdk/progress/progress.h>
 
 #include <algorithm>
 #include <cerrno>

@@ -12,7 +12,7 @@
 #ifndef WEFT_PLUGINS_CXI_INFO_H
 #define WEFT_PLUGINS_CXI_INFO_H
 
-#include <weft/sdk/provider.h>
+#include <weft/sdk/unit/provider.h>
 
 #include <optional>
 #include <string>

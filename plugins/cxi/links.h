@@ -19,7 +19,7 @@
 #define WEFT_PLUGINS_CXI_LINKS_H
 
 #include <rdma/fi_errno.h>
-#include <weft/sdk/engine.h>
+#include <weft/sdk/progress/engine.h>
 
 #include <cstddef>
 #include <cstdint>

@@ -15,7 +15,7 @@
 #ifndef WEFT_PLUGINS_CXI_NIC_ATTR_H
 #define WEFT_PLUGINS_CXI_NIC_ATTR_H
 
-#include <weft/sdk/info_list.h>
+#include <weft/sdk/unit/info_list.h>
 
 #include <memory>
 

@@ -13,7 +13,7 @@
 #ifndef WEFT_PLUGINS_CXI_NIC_COUNTER_H
 #define WEFT_PLUGINS_CXI_NIC_COUNTER_H
 
-#include <weft/sdk/cntr_source.h>
+#include <weft/sdk/devices/cntr_source.h>
 
 #include <atomic>
 #include <memory>

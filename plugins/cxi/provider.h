@@ -11,9 +11,9 @@
 #ifndef WEFT_PLUGINS_CXI_PROVIDER_H
 #define WEFT_PLUGINS_CXI_PROVIDER_H
 
-#include <weft/sdk/hmem.h>
-#include <weft/sdk/params.h>
-#include <weft/sdk/provider.h>
+#include <weft/sdk/memory/hmem.h>
+#include <weft/sdk/unit/params.h>
+#include <weft/sdk/unit/provider.h>
 
 #include <memory>
 #include <optional>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/cxi/region.h"
 
-#include <weft/sdk/auth.h>
-#include <weft/sdk/av.h>
-#include <weft/sdk/endpoint_number.h>
-#include <weft/sdk/eq.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/ops.h>
+#include <weft/sdk/addresses/auth.h>
+#include <weft/sdk/addresses/av.h>
+#include <weft/sdk/objects/endpoint_number.h>
+#include <weft/sdk/objects/eq.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <cstring>

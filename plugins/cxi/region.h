@@ -20,10 +20,10 @@
 #define WEFT_PLUGINS_CXI_REGION_H
 
 #include <rdma/fi_domain.h>
-#include <weft/sdk/cntr.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/hmem.h>
-#include <weft/sdk/memory.h>
+#include <weft/sdk/memory/hmem.h>
+#include <weft/sdk/memory/memory.h>
+#include <weft/sdk/objects/cntr.h>
+#include <weft/sdk/objects/fid.h>
 
 #include <bitset>
 #include <memory>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/cxi/services_ops.h"
 
-#include <weft/sdk/log.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <cstdlib>

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include <weft/sdk/hmem.h>
+#include <weft/sdk/memory/hmem.h>
 
 #include "plugins/cxi/fabric_manager.h"
 #include "plugins/cxi/soft/devices.h"

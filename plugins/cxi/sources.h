@@ -14,8 +14,8 @@
 #ifndef WEFT_PLUGINS_CXI_SOURCES_H
 #define WEFT_PLUGINS_CXI_SOURCES_H
 
-#include <weft/sdk/av.h>
-#include <weft/sdk/match.h>
+#include <weft/sdk/addresses/av.h>
+#include <weft/sdk/transfers/match.h>
 
 #include <cstdint>
 #include <cstring>

@@ -25,9 +25,9 @@
 #ifndef WEFT_PLUGINS_CXI_TRANSMIT_H
 #define WEFT_PLUGINS_CXI_TRANSMIT_H
 
-#include <weft/sdk/contexts.h>
-#include <weft/sdk/engine.h>
-#include <weft/sdk/pool.h>
+#include <weft/sdk/memory/pool.h>
+#include <weft/sdk/objects/contexts.h>
+#include <weft/sdk/progress/engine.h>
 
 #include <cstdint>
 #include <memory>

@@ -16,7 +16,7 @@
 #ifndef WEFT_PLUGINS_CXI_VECTOR_KEYS_H
 #define WEFT_PLUGINS_CXI_VECTOR_KEYS_H
 
-#include <weft/sdk/av_keys.h>
+#include <weft/sdk/addresses/av_keys.h>
 
 #include "plugins/cxi/auth_key.h"
 

@@ -30,7 +30,7 @@
 // answer to a message that is held.
 //
 // Counters, one per rule: fi_open_ops(&domain->fid, "weft_counters_1:fault", 0, &ops, NULL).
-#include <weft/sdk/stats.h>
+#include <weft/sdk/unit/stats.h>
 
 #include "plugins/hook-fault/injector.h"
 #include "plugins/hook-fault/message_ops.h"

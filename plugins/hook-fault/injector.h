@@ -15,7 +15,7 @@
 #ifndef WEFT_PLUGINS_HOOK_FAULT_INJECTOR_H
 #define WEFT_PLUGINS_HOOK_FAULT_INJECTOR_H
 
-#include <weft/sdk/stats.h>
+#include <weft/sdk/unit/stats.h>
 
 #include <algorithm>
 #include <atomic>

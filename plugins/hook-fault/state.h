@@ -15,7 +15,7 @@
 #ifndef WEFT_PLUGINS_HOOK_FAULT_STATE_H
 #define WEFT_PLUGINS_HOOK_FAULT_STATE_H
 
-#include <weft/sdk/atomic.h>
+#include <weft/sdk/transfers/atomic.h>
 #include <weft/sdk/unit.h>
 
 #include <deque>

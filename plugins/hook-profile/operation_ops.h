@@ -13,7 +13,7 @@
 #ifndef WEFT_PLUGINS_HOOK_PROFILE_OPERATION_OPS_H
 #define WEFT_PLUGINS_HOOK_PROFILE_OPERATION_OPS_H
 
-#include <weft/sdk/atomic.h>
+#include <weft/sdk/transfers/atomic.h>
 
 #include <type_traits>
 

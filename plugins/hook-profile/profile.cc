@@ -6,8 +6,8 @@
 // `weft exporter`), and the program itself can ask for them with fi_profile(3).
 //
 //   FI_HOOK=profile ./program &     weft top
-#include <weft/sdk/log.h>
 #include <weft/sdk/unit.h>
+#include <weft/sdk/unit/log.h>
 
 #include <cstring>
 #include <memory>

@@ -13,7 +13,7 @@
 #include <fstream>
 #include <thread>
 
-#include "plugin-api/sdk/test_rounds.h"
+#include "plugin-api/sdk/testing/test_rounds.h"
 #include "plugins/hook-profile/segment.h"
 #include "tools/stats/lines.h"
 #include "tools/stats/output.h"

@@ -2,8 +2,8 @@
 // trace: records the calls and completions of the objects that it is on, in the format of
 // formats/trace.h. This file has its parameters and attaches it to objects; recorder.h writes the
 // records.
-#include <weft/sdk/log.h>
 #include <weft/sdk/unit.h>
+#include <weft/sdk/unit/log.h>
 
 #include "plugins/hook-trace/object_ops.h"
 #include "plugins/hook-trace/queue_ops.h"

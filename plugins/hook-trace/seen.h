@@ -10,7 +10,7 @@
 #ifndef WEFT_PLUGINS_HOOK_TRACE_SEEN_H
 #define WEFT_PLUGINS_HOOK_TRACE_SEEN_H
 
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/ip/sock_addr.h>
 #include <weft/sdk/unit.h>
 
 #include <algorithm>

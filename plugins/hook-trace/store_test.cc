@@ -25,7 +25,7 @@
 #include <thread>
 #include <vector>
 
-#include "plugin-api/sdk/test_rounds.h"
+#include "plugin-api/sdk/testing/test_rounds.h"
 #include "plugins/hook-trace/settings.h"
 #include "tools/trace/convert.h"
 #include "tools/trace/deadline.h"

@@ -4,8 +4,8 @@
 #ifndef WEFT_PLUGINS_RXD_DOMAIN_H
 #define WEFT_PLUGINS_RXD_DOMAIN_H
 
-#include <weft/sdk/auth.h>
-#include <weft/sdk/layer_domain.h>
+#include <weft/sdk/addresses/auth.h>
+#include <weft/sdk/layers/layer_domain.h>
 
 #include <vector>
 

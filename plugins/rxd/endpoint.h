@@ -4,8 +4,8 @@
 #ifndef WEFT_PLUGINS_RXD_ENDPOINT_H
 #define WEFT_PLUGINS_RXD_ENDPOINT_H
 
-#include <weft/sdk/layer_endpoint.h>
-#include <weft/sdk/stats.h>
+#include <weft/sdk/layers/layer_endpoint.h>
+#include <weft/sdk/unit/stats.h>
 
 #include <optional>
 #include <span>

@@ -3,7 +3,7 @@
 #ifndef WEFT_PLUGINS_RXD_FABRIC_H
 #define WEFT_PLUGINS_RXD_FABRIC_H
 
-#include <weft/sdk/layer_fabric.h>
+#include <weft/sdk/layers/layer_fabric.h>
 
 #include "plugins/rxd/protocol/counters.h"
 #include "plugins/rxd/provider.h"

@@ -5,9 +5,9 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_eq.h>
 #include <sys/random.h>
-#include <weft/sdk/interfaces.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/sparse_log.h>
+#include <weft/sdk/ip/interfaces.h>
+#include <weft/sdk/unit/log.h>
+#include <weft/sdk/unit/sparse_log.h>
 
 #include <algorithm>
 #include <cerrno>

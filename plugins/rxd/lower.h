@@ -18,17 +18,17 @@
 // Sends request no completion: udp does not access the memory any more after a call without FI_MORE
 // has returned. For providers that do not promise this, Lower sends a copy and keeps it until its
 // completion. A copy also serves providers that demand more of a call than its vectors
-// (weft/sdk/inner_modes.h): it has room for a prefix, a context, and is registered once. All calls
-// are made with the engine's lock held.
+// (weft/sdk/layers/inner_modes.h): it has room for a prefix, a context, and is registered once. All
+// calls are made with the engine's lock held.
 #ifndef WEFT_PLUGINS_RXD_LOWER_H
 #define WEFT_PLUGINS_RXD_LOWER_H
 
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/carrier.h>
-#include <weft/sdk/engine.h>
-#include <weft/sdk/inner_modes.h>
-#include <weft/sdk/inner_wait.h>
-#include <weft/sdk/lazy_array.h>
+#include <weft/sdk/layers/carrier.h>
+#include <weft/sdk/layers/inner_modes.h>
+#include <weft/sdk/layers/inner_wait.h>
+#include <weft/sdk/memory/lazy_array.h>
+#include <weft/sdk/progress/engine.h>
 
 #include <memory>
 #include <vector>

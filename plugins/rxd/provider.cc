@@ -2,11 +2,11 @@
 #include "plugins/rxd/provider.h"
 
 #include <rdma/fi_domain.h>
-#include <weft/sdk/auth.h>
-#include <weft/sdk/buffered.h>
-#include <weft/sdk/inner_modes.h>
-#include <weft/sdk/layer_info.h>
-#include <weft/sdk/software.h>
+#include <weft/sdk/addresses/auth.h>
+#include <weft/sdk/ip/software.h>
+#include <weft/sdk/layers/inner_modes.h>
+#include <weft/sdk/layers/layer_info.h>
+#include <weft/sdk/transfers/buffered.h>
 
 #include <algorithm>
 #include <string_view>

@@ -4,7 +4,7 @@
 #ifndef WEFT_PLUGINS_RXD_PROVIDER_H
 #define WEFT_PLUGINS_RXD_PROVIDER_H
 
-#include <weft/sdk/hmem.h>
+#include <weft/sdk/memory/hmem.h>
 #include <weft/sdk/unit.h>
 
 #include <memory>

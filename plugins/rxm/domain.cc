@@ -2,8 +2,8 @@
 #include "plugins/rxm/domain.h"
 
 #include <sys/random.h>
-#include <weft/sdk/eq.h>
-#include <weft/sdk/persist.h>
+#include <weft/sdk/memory/persist.h>
+#include <weft/sdk/objects/eq.h>
 
 #include "plugins/rxm/endpoint.h"
 #include "plugins/rxm/region.h"

@@ -17,11 +17,11 @@
 #ifndef WEFT_PLUGINS_RXM_DOMAIN_H
 #define WEFT_PLUGINS_RXM_DOMAIN_H
 
-#include <weft/sdk/carrier.h>
-#include <weft/sdk/inner_modes.h>
-#include <weft/sdk/inner_progress.h>
-#include <weft/sdk/layer_domain.h>
-#include <weft/sdk/mirrors.h>
+#include <weft/sdk/layers/carrier.h>
+#include <weft/sdk/layers/inner_modes.h>
+#include <weft/sdk/layers/inner_progress.h>
+#include <weft/sdk/layers/layer_domain.h>
+#include <weft/sdk/layers/mirrors.h>
 
 #include <array>
 #include <mutex>

@@ -3,7 +3,7 @@
 
 #include <sys/resource.h>
 #include <unistd.h>
-#include <weft/sdk/levels.h>
+#include <weft/sdk/transfers/levels.h>
 
 #include <algorithm>
 

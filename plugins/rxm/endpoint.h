@@ -18,9 +18,9 @@
 #ifndef WEFT_PLUGINS_RXM_ENDPOINT_H
 #define WEFT_PLUGINS_RXM_ENDPOINT_H
 
-#include <weft/sdk/exit_duty.h>
-#include <weft/sdk/layer_endpoint.h>
-#include <weft/sdk/stats.h>
+#include <weft/sdk/layers/layer_endpoint.h>
+#include <weft/sdk/progress/exit_duty.h>
+#include <weft/sdk/unit/stats.h>
 
 #include <optional>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Fabric: the fabric of the layer. The SDK has all of it (weft/sdk/layer_fabric.h).
+// Fabric: the fabric of the layer. The SDK has all of it (weft/sdk/layers/layer_fabric.h).
 //
 // Example:
 //    inline size_t largest_packet(const Fabric &fabric) {
@@ -10,7 +10,7 @@
 #ifndef WEFT_PLUGINS_RXM_FABRIC_H
 #define WEFT_PLUGINS_RXM_FABRIC_H
 
-#include <weft/sdk/layer_fabric.h>
+#include <weft/sdk/layers/layer_fabric.h>
 
 #include "plugins/rxm/protocol/counters.h"
 #include "plugins/rxm/provider.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Flights: calls of an inner provider that demands more than the vectors of a message
-// (weft/sdk/inner_modes.h). Each call gets, until it has completed, a context that is the
+// (weft/sdk/layers/inner_modes.h). Each call gets, until it has completed, a context that is the
 // provider's, arrays of vectors that stay, and registered memory.
 //
 // Example:
@@ -23,9 +23,9 @@
 
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_rma.h>
-#include <weft/sdk/inner_modes.h>
-#include <weft/sdk/iov.h>
-#include <weft/sdk/pool.h>
+#include <weft/sdk/layers/inner_modes.h>
+#include <weft/sdk/memory/iov.h>
+#include <weft/sdk/memory/pool.h>
 
 #include <memory>
 #include <vector>

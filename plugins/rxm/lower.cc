@@ -4,8 +4,8 @@
 #include <poll.h>
 #include <rdma/fi_eq.h>
 #include <rdma/fi_rma.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/sparse_log.h>
+#include <weft/sdk/unit/log.h>
+#include <weft/sdk/unit/sparse_log.h>
 
 #include <algorithm>
 #include <cstring>

@@ -23,11 +23,11 @@
 
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/carrier.h>
-#include <weft/sdk/engine.h>
-#include <weft/sdk/inner_progress.h>
-#include <weft/sdk/inner_wait.h>
-#include <weft/sdk/lazy_array.h>
+#include <weft/sdk/layers/carrier.h>
+#include <weft/sdk/layers/inner_progress.h>
+#include <weft/sdk/layers/inner_wait.h>
+#include <weft/sdk/memory/lazy_array.h>
+#include <weft/sdk/progress/engine.h>
 
 #include <memory>
 #include <vector>

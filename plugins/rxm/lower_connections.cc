@@ -2,7 +2,7 @@
 // The part of Lower that opens, accepts and closes connections of the inner provider, and reads its
 // event queue. Data and progress are in lower.cc.
 #include <rdma/fi_eq.h>
-#include <weft/sdk/levels.h>
+#include <weft/sdk/transfers/levels.h>
 
 #include <algorithm>
 #include <new>

@@ -2,9 +2,9 @@
 #include "plugins/rxm/provider.h"
 
 #include <rdma/fi_domain.h>
-#include <weft/sdk/buffered.h>
-#include <weft/sdk/inner_modes.h>
-#include <weft/sdk/layer_info.h>
+#include <weft/sdk/layers/inner_modes.h>
+#include <weft/sdk/layers/layer_info.h>
+#include <weft/sdk/transfers/buffered.h>
 
 #include <algorithm>
 

@@ -14,7 +14,7 @@
 #ifndef WEFT_PLUGINS_RXM_PROVIDER_H
 #define WEFT_PLUGINS_RXM_PROVIDER_H
 
-#include <weft/sdk/hmem.h>
+#include <weft/sdk/memory/hmem.h>
 #include <weft/sdk/unit.h>
 
 #include "plugins/rxm/settings.h"

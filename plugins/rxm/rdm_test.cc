@@ -434,7 +434,7 @@ TEST(Rxm, AnIdleConnectionCostsEachSideFourKilobytesAtMost) {
   const size_t each = (allocated() - before) / ends;
   RecordProperty("bytes", int(each));
   EXPECT_GT(each, 100u) << "the measurement saw no memory";
-#ifdef __SANITIZE_THREAD__  // its locks are larger (weft/sdk/lock.h)
+#ifdef __SANITIZE_THREAD__  // its locks are larger (weft/sdk/progress/lock.h)
   EXPECT_LE(each, 4608u);
 #else
   EXPECT_LE(each, 4096u);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/rxm/region.h"
 
-#include <weft/sdk/endpoint_number.h>
-#include <weft/sdk/eq.h>
-#include <weft/sdk/ops.h>
+#include <weft/sdk/objects/endpoint_number.h>
+#include <weft/sdk/objects/eq.h>
+#include <weft/sdk/objects/ops.h>
 
 #include <new>
 

@@ -18,8 +18,8 @@
 #define WEFT_PLUGINS_RXM_REGION_H
 
 #include <rdma/fi_domain.h>
-#include <weft/sdk/cntr.h>
-#include <weft/sdk/fid.h>
+#include <weft/sdk/objects/cntr.h>
+#include <weft/sdk/objects/fid.h>
 
 #include "plugins/rxm/domain.h"
 

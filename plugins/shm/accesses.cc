@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The memory of an endpoint's domain, as its peers name it.
-#include <weft/sdk/sparse_log.h>
+#include <weft/sdk/unit/sparse_log.h>
 
 #include <algorithm>
 

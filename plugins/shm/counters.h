@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What shm counts, for `weft stats` (weft/sdk/stats.h).
+// What shm counts, for `weft stats` (weft/sdk/unit/stats.h).
 //
 // Example:
 //    void refuse(Counters &counters) { counters.strangers_refused.add(); }
 #ifndef WEFT_PLUGINS_SHM_COUNTERS_H
 #define WEFT_PLUGINS_SHM_COUNTERS_H
 
-#include <weft/sdk/counters.h>
+#include <weft/sdk/unit/counters.h>
 
 namespace weft::shm {
 

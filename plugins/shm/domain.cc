@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/shm/domain.h"
 
-#include <weft/sdk/av.h>
-#include <weft/sdk/host_name.h>
-#include <weft/sdk/ops.h>
-#include <weft/sdk/rdm_caps.h>
-#include <weft/sdk/shared_receive.h>
-#include <weft/sdk/shared_transmit.h>
+#include <weft/sdk/addresses/av.h>
+#include <weft/sdk/addresses/host_name.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/objects/rdm_caps.h>
+#include <weft/sdk/objects/shared_receive.h>
+#include <weft/sdk/objects/shared_transmit.h>
 
 #include <new>
 

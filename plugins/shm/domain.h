@@ -13,12 +13,12 @@
 
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/atomic.h>
-#include <weft/sdk/domain.h>
-#include <weft/sdk/fabric_ops.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/linger_budget.h>
-#include <weft/sdk/order.h>
+#include <weft/sdk/objects/domain.h>
+#include <weft/sdk/objects/fabric_ops.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/progress/linger_budget.h>
+#include <weft/sdk/transfers/atomic.h>
+#include <weft/sdk/transfers/order.h>
 
 #include "plugins/shm/counters.h"
 #include "plugins/shm/settings.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/shm/endpoint.h"
 
-#include <weft/sdk/cancel.h>
+#include <weft/sdk/transfers/cancel.h>
 
 #include <algorithm>
 #include <cstdlib>

@@ -19,15 +19,15 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
-#include <weft/sdk/alias.h>
-#include <weft/sdk/av.h>
-#include <weft/sdk/exit_duty.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/index_table.h>
-#include <weft/sdk/ops.h>
-#include <weft/sdk/order.h>
-#include <weft/sdk/rdm_endpoint.h>
-#include <weft/sdk/transfer.h>
+#include <weft/sdk/addresses/av.h>
+#include <weft/sdk/memory/index_table.h>
+#include <weft/sdk/objects/alias.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/objects/rdm_endpoint.h>
+#include <weft/sdk/progress/exit_duty.h>
+#include <weft/sdk/transfers/order.h>
+#include <weft/sdk/transfers/transfer.h>
 
 #include <memory>
 #include <unordered_map>
@@ -72,7 +72,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   int close();
   int bind(struct fid *fid, uint64_t flags) { return bind_object(fid, flags); }
   int control(int command, void *arg);
-  void close_copies();  // weft/sdk/ops.h
+  void close_copies();  // weft/sdk/objects/ops.h
 
   // ---- AvUser ----
   void on_av_removed(uint32_t index) override;

@@ -4,7 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <unistd.h>
-#include <weft/sdk/log.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <cerrno>

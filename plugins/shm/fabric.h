@@ -6,8 +6,8 @@
 #ifndef WEFT_PLUGINS_SHM_FABRIC_H
 #define WEFT_PLUGINS_SHM_FABRIC_H
 
-#include <weft/sdk/fabric_ops.h>
-#include <weft/sdk/provider_fabric.h>
+#include <weft/sdk/objects/fabric_ops.h>
+#include <weft/sdk/objects/provider_fabric.h>
 
 #include <atomic>
 #include <memory>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/shm/far_memory.h"
 
-#include <weft/sdk/iov.h>
+#include <weft/sdk/memory/iov.h>
 
 #include <algorithm>
 #include <cerrno>

@@ -17,8 +17,8 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <weft/result.h>
-#include <weft/sdk/address.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/addresses/address.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <cstdint>
 #include <optional>

@@ -2,8 +2,8 @@
 #include "plugins/shm/link.h"
 
 #include <unistd.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/sparse_log.h>
+#include <weft/sdk/unit/log.h>
+#include <weft/sdk/unit/sparse_log.h>
 
 #include <cerrno>
 #include <cstring>

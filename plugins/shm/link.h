@@ -14,8 +14,8 @@
 #ifndef WEFT_PLUGINS_SHM_LINK_H
 #define WEFT_PLUGINS_SHM_LINK_H
 
-#include <weft/sdk/transfer_requests.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/progress/unique_fd.h>
+#include <weft/sdk/transfers/transfer_requests.h>
 
 #include <deque>
 #include <optional>

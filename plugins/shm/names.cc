@@ -2,7 +2,7 @@
 #include "plugins/shm/names.h"
 
 #include <unistd.h>
-#include <weft/sdk/host_name.h>
+#include <weft/sdk/addresses/host_name.h>
 
 #include <cstring>
 #include <string_view>

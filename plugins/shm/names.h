@@ -14,8 +14,8 @@
 #define WEFT_PLUGINS_SHM_NAMES_H
 
 #include <weft/result.h>
-#include <weft/sdk/address.h>
-#include <weft/sdk/provider.h>
+#include <weft/sdk/addresses/address.h>
+#include <weft/sdk/unit/provider.h>
 
 #include <cstdint>
 #include <string>

@@ -10,9 +10,9 @@
 #ifndef WEFT_PLUGINS_SHM_OPERATION_H
 #define WEFT_PLUGINS_SHM_OPERATION_H
 
-#include <weft/sdk/atomic.h>
-#include <weft/sdk/iov.h>
-#include <weft/sdk/receiver.h>
+#include <weft/sdk/memory/iov.h>
+#include <weft/sdk/transfers/atomic.h>
+#include <weft/sdk/transfers/receiver.h>
 
 #include <memory>
 

@@ -8,8 +8,8 @@
 #ifndef WEFT_PLUGINS_SHM_PEER_H
 #define WEFT_PLUGINS_SHM_PEER_H
 
-#include <weft/sdk/address.h>
-#include <weft/sdk/match.h>
+#include <weft/sdk/addresses/address.h>
+#include <weft/sdk/transfers/match.h>
 
 #include <cstdint>
 #include <vector>

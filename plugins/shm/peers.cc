@@ -2,8 +2,8 @@
 // The peers of an endpoint: who they are, and how the links to them begin and end.
 #include <sys/epoll.h>
 #include <unistd.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/sparse_log.h>
+#include <weft/sdk/unit/log.h>
+#include <weft/sdk/unit/sparse_log.h>
 
 #include <algorithm>
 #include <cerrno>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/shm/provider.h"
 
-#include <weft/sdk/iov.h>
-#include <weft/sdk/levels.h>
-#include <weft/sdk/rdm_caps.h>
-#include <weft/sdk/software.h>
-#include <weft/sdk/traffic_class.h>
+#include <weft/sdk/ip/software.h>
+#include <weft/sdk/memory/iov.h>
+#include <weft/sdk/objects/rdm_caps.h>
+#include <weft/sdk/objects/traffic_class.h>
+#include <weft/sdk/transfers/levels.h>
 
 #include "plugins/shm/domain.h"
 #include "plugins/shm/fabric.h"

@@ -10,8 +10,8 @@
 #define WEFT_PLUGINS_SHM_PROVIDER_H
 
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/params.h>
 #include <weft/sdk/unit.h>
+#include <weft/sdk/unit/params.h>
 
 #include <atomic>
 #include <memory>

@@ -8,7 +8,7 @@
 #ifndef WEFT_PLUGINS_SHM_SAVED_H
 #define WEFT_PLUGINS_SHM_SAVED_H
 
-#include <weft/sdk/receiver.h>
+#include <weft/sdk/transfers/receiver.h>
 
 #include "plugins/shm/peer.h"
 #include "plugins/shm/wire/record.h"

@@ -28,8 +28,8 @@
 #define WEFT_PLUGINS_TCP_ACCEPTOR_H
 
 #include <weft/result.h>
-#include <weft/sdk/engine.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/ip/sock_addr.h>
+#include <weft/sdk/progress/engine.h>
 
 #include <list>
 #include <string>

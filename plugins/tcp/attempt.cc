@@ -4,7 +4,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <weft/sdk/log.h>
+#include <weft/sdk/unit/log.h>
 
 #include <cerrno>
 #include <cstring>

@@ -16,8 +16,8 @@
 #define WEFT_PLUGINS_TCP_ATTEMPT_H
 
 #include <weft/result.h>
-#include <weft/sdk/engine.h>
 #include <weft/sdk/peer/link.h>
+#include <weft/sdk/progress/engine.h>
 
 #include <memory>
 

@@ -22,12 +22,12 @@
 #ifndef WEFT_PLUGINS_TCP_BYTE_STREAM_H
 #define WEFT_PLUGINS_TCP_BYTE_STREAM_H
 
-#include <weft/sdk/connected.h>
-#include <weft/sdk/engine.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/passive.h>
-#include <weft/sdk/socket_types.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/objects/connected.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/objects/passive.h>
+#include <weft/sdk/objects/socket_types.h>
+#include <weft/sdk/progress/engine.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <memory>
 #include <utility>

@@ -4,9 +4,9 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/sparse_log.h>
-#include <weft/sdk/traffic_class.h>
+#include <weft/sdk/objects/traffic_class.h>
+#include <weft/sdk/unit/log.h>
+#include <weft/sdk/unit/sparse_log.h>
 
 #include <algorithm>
 #include <cerrno>

@@ -8,7 +8,7 @@
 #ifndef WEFT_PLUGINS_TCP_COUNTERS_H
 #define WEFT_PLUGINS_TCP_COUNTERS_H
 
-#include <weft/sdk/stats.h>
+#include <weft/sdk/unit/stats.h>
 
 namespace weft::tcp {
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/tcp/domain.h"
 
-#include <weft/sdk/av.h>
-#include <weft/sdk/carrier.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/ops.h>
-#include <weft/sdk/shared_transmit.h>
-#include <weft/sdk/traffic_class.h>
+#include <weft/sdk/addresses/av.h>
+#include <weft/sdk/layers/carrier.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/objects/shared_transmit.h>
+#include <weft/sdk/objects/traffic_class.h>
+#include <weft/sdk/unit/log.h>
 
 #include <new>
 #include <string_view>
@@ -153,7 +153,7 @@ int Domain::av_open(struct fi_av_attr *attr, struct fid_av **av, void *context) 
                      sdk::Av::open(shared(), addr_format_, attr, context, name_), av);
 }
 
-// For layers above (weft/sdk/carrier.h).
+// For layers above (weft/sdk/layers/carrier.h).
 int Domain::ops_open(const char *name, uint64_t flags, void **ops, void *) {
   if (name == nullptr || ops == nullptr) return -FI_EINVAL;
   if (flags != 0) return -FI_EBADFLAGS;

@@ -17,14 +17,14 @@
 
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/fabric_ops.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/hmem.h>
-#include <weft/sdk/hmem_pipe.h>
-#include <weft/sdk/linger_budget.h>
-#include <weft/sdk/pool.h>
-#include <weft/sdk/scalable.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/ip/sock_addr.h>
+#include <weft/sdk/memory/hmem.h>
+#include <weft/sdk/memory/hmem_pipe.h>
+#include <weft/sdk/memory/pool.h>
+#include <weft/sdk/objects/fabric_ops.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/objects/scalable.h>
+#include <weft/sdk/progress/linger_budget.h>
 
 #include <memory>
 #include <string>

@@ -4,10 +4,10 @@
 #include "plugins/tcp/endpoint.h"
 
 #include <poll.h>
-#include <weft/sdk/alias.h>
-#include <weft/sdk/levels.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/ops.h>
+#include <weft/sdk/objects/alias.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/transfers/levels.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 

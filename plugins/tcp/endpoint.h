@@ -24,18 +24,18 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_rma.h>
-#include <weft/sdk/carrier.h>
-#include <weft/sdk/connected.h>
-#include <weft/sdk/engine.h>
-#include <weft/sdk/exit_duty.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/levels.h>
-#include <weft/sdk/mr.h>
-#include <weft/sdk/pool.h>
-#include <weft/sdk/recv_queue.h>
-#include <weft/sdk/sock_addr.h>
-#include <weft/sdk/transfer.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/ip/sock_addr.h>
+#include <weft/sdk/layers/carrier.h>
+#include <weft/sdk/memory/mr.h>
+#include <weft/sdk/memory/pool.h>
+#include <weft/sdk/objects/connected.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/progress/engine.h>
+#include <weft/sdk/progress/exit_duty.h>
+#include <weft/sdk/progress/unique_fd.h>
+#include <weft/sdk/transfers/levels.h>
+#include <weft/sdk/transfers/recv_queue.h>
+#include <weft/sdk/transfers/transfer.h>
 
 #include <atomic>
 #include <memory>
@@ -64,7 +64,7 @@ using sdk::kLevelFlags;
 inline constexpr uint64_t kSendFlags =
     FI_COMPLETION | FI_INJECT | FI_MORE | FI_FENCE | FI_REMOTE_CQ_DATA | kLevelFlags;
 
-// What a layer says of an operation (weft/sdk/carrier.h).
+// What a layer says of an operation (weft/sdk/layers/carrier.h).
 inline constexpr uint64_t kMarks = WEFT_CARRIER_MARKS;
 inline constexpr uint64_t kOfLayers = kMarks | WEFT_CARRIER_LATER | WEFT_CARRIER_UNASKED;
 
@@ -194,7 +194,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   bool messages_held_ = false;
   SharedReceiveContext *srx_ = nullptr;
   size_t min_multi_recv_ = kMinMultiRecv;
-  // The src_addr of its completions, set by a layer above (weft/sdk/carrier.h).
+  // The src_addr of its completions, set by a layer above (weft/sdk/layers/carrier.h).
   std::optional<fi_addr_t> source_;
   uint64_t holder_ = 0;  // of regions for this peer only
   uint64_t group_ = 0;   // of endpoints that a layer makes one of; 0: none

@@ -2,10 +2,10 @@
 // An endpoint's life: opening, binding, options, closing. Its tables and its data path are in
 // endpoint.cc, connecting is in connect.cc.
 #include <poll.h>
-#include <weft/sdk/carrier.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/options.h>
-#include <weft/sdk/traffic_class.h>
+#include <weft/sdk/layers/carrier.h>
+#include <weft/sdk/objects/options.h>
+#include <weft/sdk/objects/traffic_class.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <memory>

@@ -2,7 +2,7 @@
 #include "plugins/tcp/fabric.h"
 
 #include <sys/socket.h>
-#include <weft/sdk/ops.h>
+#include <weft/sdk/objects/ops.h>
 
 #include <array>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The fabric of the tcp provider: event queues, passive endpoints, and connection requests without
-// an answer (weft/sdk/connections.h).
+// an answer (weft/sdk/objects/connections.h).
 //
 // Example:
 //    // The socket of the request that an application names when it opens an endpoint to accept it.
@@ -18,11 +18,11 @@
 
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/connections.h>
-#include <weft/sdk/engine.h>
-#include <weft/sdk/hmem.h>
-#include <weft/sdk/provider_fabric.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/memory/hmem.h>
+#include <weft/sdk/objects/connections.h>
+#include <weft/sdk/objects/provider_fabric.h>
+#include <weft/sdk/progress/engine.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <memory>
 #include <string_view>
@@ -66,7 +66,7 @@ class Fabric final : public sdk::ProviderFabric<Fabric, Settings, Counters>,
   sdk::Connections &connections() { return connections_; }
   sdk::HmemSource &hmem() { return *hmem_; }
 
-  void close_copies() { engine_.close_copies(); }  // weft/sdk/ops.h
+  void close_copies() { engine_.close_copies(); }  // weft/sdk/objects/ops.h
 
   // fi_ops_fabric
   int passive_ep(struct fi_info *info, struct fid_pep **pep, void *context);

@@ -2,7 +2,7 @@
 // Passive endpoints with many strangers, applications that read events late, and connected
 // endpoints beneath a layer whose peer is a stranger.
 #include <unistd.h>
-#include <weft/sdk/carrier.h>
+#include <weft/sdk/layers/carrier.h>
 
 #include <chrono>
 #include <cstring>

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "plugin-api/sdk/test_allocations.h"
+#include "plugin-api/sdk/testing/test_allocations.h"
 #include "tests/conformance/harness.h"
 
 namespace weft::conformance {

@@ -19,12 +19,12 @@
 #define WEFT_PLUGINS_TCP_OPERATION_H
 
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/hmem.h>
-#include <weft/sdk/iov.h>
-#include <weft/sdk/levels.h>
-#include <weft/sdk/mr.h>
-#include <weft/sdk/order.h>
-#include <weft/sdk/transfer.h>
+#include <weft/sdk/memory/hmem.h>
+#include <weft/sdk/memory/iov.h>
+#include <weft/sdk/memory/mr.h>
+#include <weft/sdk/transfers/levels.h>
+#include <weft/sdk/transfers/order.h>
+#include <weft/sdk/transfers/transfer.h>
 
 #include <algorithm>
 #include <cstdlib>

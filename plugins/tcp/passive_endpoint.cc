@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/tcp/passive_endpoint.h"
 
-#include <weft/sdk/log.h>
-#include <weft/sdk/ops.h>
-#include <weft/sdk/traffic_class.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/objects/traffic_class.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <new>

@@ -17,8 +17,8 @@
 #define WEFT_PLUGINS_TCP_PASSIVE_ENDPOINT_H
 
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/passive.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/objects/passive.h>
 
 #include "plugins/tcp/acceptor.h"
 #include "plugins/tcp/fabric.h"

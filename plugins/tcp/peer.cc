@@ -2,7 +2,7 @@
 #include "plugins/tcp/peer.h"
 
 #include <unistd.h>
-#include <weft/sdk/log.h>
+#include <weft/sdk/unit/log.h>
 
 #include <new>
 #include <utility>

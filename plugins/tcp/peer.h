@@ -20,8 +20,8 @@
 #ifndef WEFT_PLUGINS_TCP_PEER_H
 #define WEFT_PLUGINS_TCP_PEER_H
 
+#include <weft/sdk/ip/sock_addr.h>
 #include <weft/sdk/peer/link.h>
-#include <weft/sdk/sock_addr.h>
 
 #include <memory>
 #include <vector>

@@ -17,8 +17,8 @@
 #ifndef WEFT_PLUGINS_TCP_PEER_STREAM_H
 #define WEFT_PLUGINS_TCP_PEER_STREAM_H
 
-#include <weft/sdk/engine.h>
-#include <weft/sdk/receiver.h>
+#include <weft/sdk/progress/engine.h>
+#include <weft/sdk/transfers/receiver.h>
 
 #include <string>
 #include <vector>

@@ -2,8 +2,8 @@
 // How the stream to a peer ends, by the peer, by an error or by the endpoint, and whether it may.
 #include <poll.h>
 #include <sys/socket.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/sparse_log.h>
+#include <weft/sdk/unit/log.h>
+#include <weft/sdk/unit/sparse_log.h>
 
 #include <algorithm>
 #include <cerrno>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/tcp/provider.h"
 
-#include <weft/sdk/auth.h>
-#include <weft/sdk/buffered.h>
-#include <weft/sdk/scalable.h>
-#include <weft/sdk/software.h>
+#include <weft/sdk/addresses/auth.h>
+#include <weft/sdk/ip/software.h>
+#include <weft/sdk/objects/scalable.h>
+#include <weft/sdk/transfers/buffered.h>
 
 #include <algorithm>
 

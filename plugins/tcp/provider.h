@@ -15,15 +15,15 @@
 #define WEFT_PLUGINS_TCP_PROVIDER_H
 
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/params.h>
-#include <weft/sdk/paths.h>
+#include <weft/sdk/ip/paths.h>
 #include <weft/sdk/unit.h>
+#include <weft/sdk/unit/params.h>
 
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include <weft/sdk/hmem.h>
+#include <weft/sdk/memory/hmem.h>
 
 #include "plugins/tcp/settings.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/tcp/shared_receive.h"
 
-#include <weft/sdk/ops.h>
-#include <weft/sdk/options.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/objects/options.h>
 
 #include <new>
 

@@ -17,8 +17,8 @@
 #define WEFT_PLUGINS_TCP_SHARED_RECEIVE_H
 
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/recv_queue.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/transfers/recv_queue.h>
 
 #include <atomic>
 

@@ -7,8 +7,8 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <weft/sdk/traffic_class.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/objects/traffic_class.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <cerrno>
 #include <cstring>

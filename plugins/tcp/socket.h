@@ -22,8 +22,8 @@
 #define WEFT_PLUGINS_TCP_SOCKET_H
 
 #include <weft/result.h>
-#include <weft/sdk/sock_addr.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/ip/sock_addr.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <optional>
 #include <string>

@@ -17,7 +17,7 @@
 #include <cstring>
 #include <string>
 
-#include "plugin-api/sdk/test_child.h"
+#include "plugin-api/sdk/testing/test_child.h"
 
 namespace weft::tcp {
 namespace {

@@ -40,10 +40,10 @@
 //    };
 //
 // Output: the first operation after a progress goes out at once. If progress has been frequent
-// lately (weft/sdk/patience.h), the operations that follow wait for the next progress and leave
-// together by one system call. Otherwise each goes out at once.
-// Input: small messages are read many at a time into the domain's staging buffer, large payloads
-// straight into the application's buffers.
+// lately (weft/sdk/progress/patience.h), the operations that follow wait for the next progress and
+// leave together by one system call. Otherwise each goes out at once. Input: small messages are
+// read many at a time into the domain's staging buffer, large payloads straight into the
+// application's buffers.
 //
 // Upper, the class above, adds connecting, matching of receives, and completions. After each call
 // that can end the connection Stream asks it open(). All calls need the domain engine's lock.
@@ -55,14 +55,14 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
-#include <weft/sdk/engine.h>
-#include <weft/sdk/hmem.h>
-#include <weft/sdk/hmem_pipe.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/mr.h>
-#include <weft/sdk/pool.h>
-#include <weft/sdk/replies.h>
-#include <weft/sdk/sparse_log.h>
+#include <weft/sdk/memory/hmem.h>
+#include <weft/sdk/memory/hmem_pipe.h>
+#include <weft/sdk/memory/mr.h>
+#include <weft/sdk/memory/pool.h>
+#include <weft/sdk/progress/engine.h>
+#include <weft/sdk/progress/replies.h>
+#include <weft/sdk/unit/log.h>
+#include <weft/sdk/unit/sparse_log.h>
 
 #include <algorithm>
 #include <cassert>

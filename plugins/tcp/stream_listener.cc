@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The passive side of byte streams: each connection that the kernel has is a request.
 #include <sys/socket.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/ops.h>
-#include <weft/sdk/options.h>
-#include <weft/sdk/traffic_class.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/objects/options.h>
+#include <weft/sdk/objects/traffic_class.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <cerrno>

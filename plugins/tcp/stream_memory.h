@@ -4,8 +4,8 @@
 #ifndef WEFT_PLUGINS_TCP_STREAM_MEMORY_H
 #define WEFT_PLUGINS_TCP_STREAM_MEMORY_H
 
-#include <weft/sdk/persist.h>
-#include <weft/sdk/sparse_log.h>
+#include <weft/sdk/memory/persist.h>
+#include <weft/sdk/unit/sparse_log.h>
 
 #include <algorithm>
 

@@ -5,11 +5,11 @@
 
 #include <poll.h>
 #include <unistd.h>
-#include <weft/sdk/alias.h>
-#include <weft/sdk/cancel.h>
-#include <weft/sdk/levels.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/traffic_class.h>
+#include <weft/sdk/objects/alias.h>
+#include <weft/sdk/objects/traffic_class.h>
+#include <weft/sdk/transfers/cancel.h>
+#include <weft/sdk/transfers/levels.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <cstdlib>

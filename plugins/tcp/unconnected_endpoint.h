@@ -31,14 +31,14 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
-#include <weft/sdk/av.h>
-#include <weft/sdk/exit_duty.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/index_table.h>
-#include <weft/sdk/ops.h>
+#include <weft/sdk/addresses/av.h>
+#include <weft/sdk/memory/index_table.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/objects/rdm_endpoint.h>
 #include <weft/sdk/peer/place.h>
-#include <weft/sdk/rdm_endpoint.h>
-#include <weft/sdk/transfer.h>
+#include <weft/sdk/progress/exit_duty.h>
+#include <weft/sdk/transfers/transfer.h>
 
 #include <compare>
 #include <memory>

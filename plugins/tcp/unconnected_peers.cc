@@ -3,9 +3,9 @@
 // that they ask for.
 #include <sys/socket.h>
 #include <unistd.h>
-#include <weft/sdk/log.h>
 #include <weft/sdk/peer/crowd.h>
-#include <weft/sdk/sparse_log.h>
+#include <weft/sdk/unit/log.h>
+#include <weft/sdk/unit/sparse_log.h>
 
 #include <algorithm>
 #include <array>

@@ -23,7 +23,7 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/ip/sock_addr.h>
 
 #include <optional>
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The calls of udp for layers above it, beyond the C API (weft/sdk/carrier.h).
+// The calls of udp for layers above it, beyond the C API (weft/sdk/layers/carrier.h).
 #include <netinet/in.h>
-#include <weft/sdk/carrier.h>
+#include <weft/sdk/layers/carrier.h>
 
 #include <cstring>
 

@@ -11,7 +11,7 @@
 #ifndef WEFT_PLUGINS_UDP_COUNTERS_H
 #define WEFT_PLUGINS_UDP_COUNTERS_H
 
-#include <weft/sdk/stats.h>
+#include <weft/sdk/unit/stats.h>
 
 namespace weft::udp {
 

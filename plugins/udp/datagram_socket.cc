@@ -2,9 +2,9 @@
 #include "plugins/udp/datagram_socket.h"
 
 #include <sys/socket.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/ops.h>
-#include <weft/sdk/traffic_class.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/objects/traffic_class.h>
+#include <weft/sdk/unit/log.h>
 
 #include <cerrno>
 #include <memory>

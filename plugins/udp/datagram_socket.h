@@ -17,12 +17,12 @@
 #ifndef WEFT_PLUGINS_UDP_DATAGRAM_SOCKET_H
 #define WEFT_PLUGINS_UDP_DATAGRAM_SOCKET_H
 
-#include <weft/sdk/av.h>
-#include <weft/sdk/endpoint.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/sock_addr.h>
-#include <weft/sdk/socket_types.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/addresses/av.h>
+#include <weft/sdk/ip/sock_addr.h>
+#include <weft/sdk/objects/endpoint.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/objects/socket_types.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include "plugins/udp/domain.h"
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/udp/domain.h"
 
-#include <weft/sdk/av.h>
-#include <weft/sdk/carrier.h>
-#include <weft/sdk/ops.h>
-#include <weft/sdk/shared_transmit.h>
-#include <weft/sdk/traffic_class.h>
+#include <weft/sdk/addresses/av.h>
+#include <weft/sdk/layers/carrier.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/objects/shared_transmit.h>
+#include <weft/sdk/objects/traffic_class.h>
 
 #include <new>
 #include <string_view>
@@ -73,7 +73,7 @@ int Domain::stx_ctx(struct fi_tx_attr *attr, struct fid_stx **stx, void *context
                                    stx, context);
 }
 
-// For layers above (weft/sdk/carrier.h).
+// For layers above (weft/sdk/layers/carrier.h).
 int Domain::ops_open(const char *name, uint64_t flags, void **ops, void *) {
   if (name == nullptr || ops == nullptr) return -FI_EINVAL;
   if (flags != 0) return -FI_EBADFLAGS;

@@ -5,8 +5,8 @@
 
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/fabric_ops.h>
-#include <weft/sdk/fid.h>
+#include <weft/sdk/objects/fabric_ops.h>
+#include <weft/sdk/objects/fid.h>
 
 #include <string>
 

@@ -3,9 +3,9 @@
 // endpoint_life.cc.
 #include "plugins/udp/endpoint.h"
 
-#include <weft/sdk/alias.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/sparse_log.h>
+#include <weft/sdk/objects/alias.h>
+#include <weft/sdk/unit/log.h>
+#include <weft/sdk/unit/sparse_log.h>
 
 #include <algorithm>
 #include <cerrno>

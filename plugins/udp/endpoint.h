@@ -16,12 +16,12 @@
 
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/av.h>
-#include <weft/sdk/endpoint.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/ops.h>
-#include <weft/sdk/recv_queue.h>
-#include <weft/sdk/transfer.h>
+#include <weft/sdk/addresses/av.h>
+#include <weft/sdk/objects/endpoint.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/transfers/recv_queue.h>
+#include <weft/sdk/transfers/transfer.h>
 
 #include <memory>
 #include <string>
@@ -88,7 +88,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   int bind(struct fid *fid, uint64_t flags) { return bind_object(fid, flags); }
   int control(int command, void *arg);
 
-  // ---- for layers above (weft/sdk/carrier.h), with the lock held ----
+  // ---- for layers above (weft/sdk/layers/carrier.h), with the lock held ----
   int tell_unreachable();
   int name_sources(bool named);
   int next_arrival(void *address, size_t *length);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // An endpoint's life: opening, its name, options, groups, closing. Its data path is in endpoint.cc.
-#include <weft/sdk/auth.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/traffic_class.h>
+#include <weft/sdk/addresses/auth.h>
+#include <weft/sdk/objects/traffic_class.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <memory>

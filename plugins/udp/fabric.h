@@ -3,9 +3,9 @@
 #ifndef WEFT_PLUGINS_UDP_FABRIC_H
 #define WEFT_PLUGINS_UDP_FABRIC_H
 
-#include <weft/sdk/fabric_ops.h>
-#include <weft/sdk/hmem.h>
-#include <weft/sdk/provider_fabric.h>
+#include <weft/sdk/memory/hmem.h>
+#include <weft/sdk/objects/fabric_ops.h>
+#include <weft/sdk/objects/provider_fabric.h>
 
 #include <memory>
 #include <utility>

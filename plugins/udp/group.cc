@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/udp/group.h"
 
-#include <weft/sdk/ops.h>
+#include <weft/sdk/objects/ops.h>
 
 #include <memory>
 #include <utility>

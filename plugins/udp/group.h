@@ -19,7 +19,7 @@
 
 #include <rdma/fi_cm.h>
 #include <weft/result.h>
-#include <weft/sdk/fid.h>
+#include <weft/sdk/objects/fid.h>
 
 #include <memory>
 

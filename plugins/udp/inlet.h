@@ -46,11 +46,11 @@
 
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <weft/sdk/av.h>
-#include <weft/sdk/engine.h>
-#include <weft/sdk/iov.h>
-#include <weft/sdk/recv_queue.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/addresses/av.h>
+#include <weft/sdk/ip/sock_addr.h>
+#include <weft/sdk/memory/iov.h>
+#include <weft/sdk/progress/engine.h>
+#include <weft/sdk/transfers/recv_queue.h>
 
 #include <array>
 #include <cstddef>

@@ -7,7 +7,7 @@
 #include <deque>
 #include <random>
 
-#include "plugin-api/sdk/test_rounds.h"
+#include "plugin-api/sdk/testing/test_rounds.h"
 #include "plugins/udp/test_socket.h"
 
 namespace weft::udp {

@@ -34,8 +34,8 @@
 #include <rdma/fi_endpoint.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <weft/sdk/iov.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/ip/sock_addr.h>
+#include <weft/sdk/memory/iov.h>
 
 #include <array>
 #include <cstddef>

@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "plugin-api/sdk/test_rounds.h"
+#include "plugin-api/sdk/testing/test_rounds.h"
 #include "plugins/udp/socket.h"
 #include "plugins/udp/test_socket.h"
 

@@ -2,7 +2,7 @@
 #include "plugins/udp/provider.h"
 
 #include <sys/socket.h>
-#include <weft/sdk/software.h>
+#include <weft/sdk/ip/software.h>
 
 #include <algorithm>
 #include <vector>

@@ -5,7 +5,7 @@
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <weft/sdk/interfaces.h>
+#include <weft/sdk/ip/interfaces.h>
 
 #include <cerrno>
 #include <cstring>

@@ -15,7 +15,7 @@
 #include <netinet/udp.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/ip/sock_addr.h>
 
 #include <cerrno>
 #include <cstdint>

@@ -21,8 +21,8 @@
 
 #include <rdma/rdma_cma.h>
 #include <weft/result.h>
-#include <weft/sdk/address.h>
-#include <weft/sdk/engine.h>
+#include <weft/sdk/addresses/address.h>
+#include <weft/sdk/progress/engine.h>
 
 #include <cerrno>
 #include <cstring>

@@ -2,7 +2,7 @@
 // The control side of a connected endpoint (fi_cm.3): connecting, accepting, ending. The lock of
 // connections is held in all that librdmacm calls.
 #include <rdma/rdma_cma.h>
-#include <weft/sdk/log.h>
+#include <weft/sdk/unit/log.h>
 
 #include <cerrno>
 #include <cstring>

@@ -9,8 +9,8 @@
 #ifndef WEFT_PLUGINS_VERBS_COUNTERS_H
 #define WEFT_PLUGINS_VERBS_COUNTERS_H
 
-#include <weft/sdk/region_cache.h>
-#include <weft/sdk/stats.h>
+#include <weft/sdk/devices/region_cache.h>
+#include <weft/sdk/unit/stats.h>
 
 namespace weft::verbs {
 

@@ -18,7 +18,7 @@
 
 #include <infiniband/verbs.h>
 #include <weft/result.h>
-#include <weft/sdk/cq_source.h>
+#include <weft/sdk/devices/cq_source.h>
 
 #include <atomic>
 #include <deque>

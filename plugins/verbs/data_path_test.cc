@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "plugin-api/sdk/test_allocations.h"
+#include "plugin-api/sdk/testing/test_allocations.h"
 #include "plugins/verbs/cq.h"
 #include "plugins/verbs/test_link.h"
 

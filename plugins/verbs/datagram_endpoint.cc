@@ -4,8 +4,8 @@
 #include "plugins/verbs/datagram_endpoint.h"
 
 #include <arpa/inet.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/ops.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <cerrno>

@@ -25,11 +25,11 @@
 #include <infiniband/verbs.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/av.h>
-#include <weft/sdk/endpoint.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/index_table.h>
-#include <weft/sdk/transfer.h>
+#include <weft/sdk/addresses/av.h>
+#include <weft/sdk/memory/index_table.h>
+#include <weft/sdk/objects/endpoint.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/transfers/transfer.h>
 
 #include <atomic>
 #include <vector>

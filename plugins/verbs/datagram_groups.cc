@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The multicast groups of a datagram endpoint: joining, and the way of sends to them.
-#include <weft/sdk/log.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <cerrno>

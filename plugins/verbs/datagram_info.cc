@@ -3,9 +3,9 @@
 
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/address.h>
-#include <weft/sdk/iov.h>
-#include <weft/sdk/progress.h>
+#include <weft/sdk/addresses/address.h>
+#include <weft/sdk/memory/iov.h>
+#include <weft/sdk/progress/progress.h>
 
 #include <algorithm>
 

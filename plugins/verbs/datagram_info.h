@@ -13,8 +13,8 @@
 #ifndef WEFT_PLUGINS_VERBS_DATAGRAM_INFO_H
 #define WEFT_PLUGINS_VERBS_DATAGRAM_INFO_H
 
-#include <weft/sdk/info_list.h>
-#include <weft/sdk/provider.h>
+#include <weft/sdk/unit/info_list.h>
+#include <weft/sdk/unit/provider.h>
 
 #include <string>
 #include <string_view>

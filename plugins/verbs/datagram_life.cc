@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A datagram endpoint's life: opening, its queue pair and name, closing.
-#include <weft/sdk/alias.h>
-#include <weft/sdk/auth.h>
-#include <weft/sdk/log.h>
+#include <weft/sdk/addresses/auth.h>
+#include <weft/sdk/objects/alias.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <cerrno>

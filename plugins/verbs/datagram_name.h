@@ -15,7 +15,7 @@
 #define WEFT_PLUGINS_VERBS_DATAGRAM_NAME_H
 
 #include <infiniband/verbs.h>
-#include <weft/sdk/address.h>
+#include <weft/sdk/addresses/address.h>
 
 #include <cstdint>
 #include <optional>

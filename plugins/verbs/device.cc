@@ -3,7 +3,7 @@
 
 #include <endian.h>
 #include <rdma/rdma_cma.h>
-#include <weft/sdk/interfaces.h>
+#include <weft/sdk/ip/interfaces.h>
 
 #include <algorithm>
 #include <cerrno>

@@ -16,7 +16,7 @@
 
 #include <infiniband/verbs.h>
 #include <weft/result.h>
-#include <weft/sdk/memory_monitor.h>
+#include <weft/sdk/devices/memory_monitor.h>
 
 #include <memory>
 #include <mutex>

@@ -2,7 +2,7 @@
 #include "plugins/verbs/device_events.h"
 
 #include <sys/eventfd.h>
-#include <weft/sdk/log.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <cerrno>

@@ -26,8 +26,8 @@
 #include <infiniband/verbs.h>
 #include <weft/plugin.h>
 #include <weft/result.h>
-#include <weft/sdk/engine.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/progress/engine.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <memory>
 #include <mutex>

@@ -3,7 +3,7 @@
 
 #include <rdma/fi_domain.h>
 #include <rdma/fi_errno.h>
-#include <weft/sdk/log.h>
+#include <weft/sdk/unit/log.h>
 
 #include <cerrno>
 #include <cstring>

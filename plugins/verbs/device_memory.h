@@ -17,8 +17,8 @@
 #define WEFT_PLUGINS_VERBS_DEVICE_MEMORY_H
 
 #include <infiniband/verbs.h>
-#include <weft/sdk/memory.h>
-#include <weft/sdk/region_cache.h>
+#include <weft/sdk/devices/region_cache.h>
+#include <weft/sdk/memory/memory.h>
 
 #include <memory>
 

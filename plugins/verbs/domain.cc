@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/verbs/domain.h"
 
-#include <weft/sdk/carrier.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/ops.h>
+#include <weft/sdk/layers/carrier.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -168,7 +168,7 @@ int Domain::srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context) 
   return sdk::finish(instance(), FI_LOG_EP_CTRL, SharedReceive::open(*this, attr, context), ep);
 }
 
-// For layers above (weft/sdk/carrier.h).
+// For layers above (weft/sdk/layers/carrier.h).
 // Datagrams of a queue pair keep their order, and the network checks them; one that comes when no
 // receive is posted is lost. Nobody tells that a queue pair is not there.
 int Domain::ops_open(const char *name, uint64_t flags, void **ops, void *) {

@@ -15,9 +15,9 @@
 #include <infiniband/verbs.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/carrier.h>
-#include <weft/sdk/fabric_ops.h>
-#include <weft/sdk/fid.h>
+#include <weft/sdk/layers/carrier.h>
+#include <weft/sdk/objects/fabric_ops.h>
+#include <weft/sdk/objects/fid.h>
 
 #include <memory>
 
@@ -58,7 +58,7 @@ class Domain final : public sdk::Object<Domain, fid_domain>,
   int query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,
                    uint64_t flags);
 
-  // fi_ops: what a layer above may ask (weft/sdk/carrier.h)
+  // fi_ops: what a layer above may ask (weft/sdk/layers/carrier.h)
   int ops_open(const char *name, uint64_t flags, void **ops, void *context);
 
   // fi_ops

@@ -3,7 +3,7 @@
 // message_queues.cc, which work_queues.cc posts.
 #include "plugins/verbs/endpoint.h"
 
-#include <weft/sdk/log.h>
+#include <weft/sdk/unit/log.h>
 
 #include "plugins/verbs/fabric.h"
 #include "plugins/verbs/shared_receive.h"

@@ -19,12 +19,12 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_rma.h>
-#include <weft/sdk/carrier.h>
-#include <weft/sdk/connected.h>
-#include <weft/sdk/engine.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/ops.h>
-#include <weft/sdk/transfer.h>
+#include <weft/sdk/layers/carrier.h>
+#include <weft/sdk/objects/connected.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/progress/engine.h>
+#include <weft/sdk/transfers/transfer.h>
 
 #include <atomic>
 #include <memory>

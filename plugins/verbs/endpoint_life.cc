@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // An endpoint's life: opening, binding, its queue pair, options, closing.
 #include <rdma/rdma_cma.h>
-#include <weft/sdk/alias.h>
-#include <weft/sdk/auth.h>
-#include <weft/sdk/carrier.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/passive.h>
+#include <weft/sdk/addresses/auth.h>
+#include <weft/sdk/layers/carrier.h>
+#include <weft/sdk/objects/alias.h>
+#include <weft/sdk/objects/passive.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <cerrno>

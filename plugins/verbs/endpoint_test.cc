@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <weft/sdk/carrier.h>
+#include <weft/sdk/layers/carrier.h>
 
 #include <utility>
 

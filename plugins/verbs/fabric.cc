@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/verbs/fabric.h"
 
-#include <weft/sdk/info_list.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/ops.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/unit/info_list.h>
+#include <weft/sdk/unit/log.h>
 
 #include <utility>
 

@@ -18,9 +18,9 @@
 
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/connections.h>
-#include <weft/sdk/engine.h>
-#include <weft/sdk/provider_fabric.h>
+#include <weft/sdk/objects/connections.h>
+#include <weft/sdk/objects/provider_fabric.h>
+#include <weft/sdk/progress/engine.h>
 
 #include <memory>
 #include <optional>

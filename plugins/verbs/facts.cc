@@ -4,9 +4,9 @@
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/info_list.h>
-#include <weft/sdk/iov.h>
-#include <weft/sdk/progress.h>
+#include <weft/sdk/memory/iov.h>
+#include <weft/sdk/progress/progress.h>
+#include <weft/sdk/unit/info_list.h>
 
 #include <algorithm>
 #include <cinttypes>

@@ -14,11 +14,11 @@
 
 #include <rdma/fabric.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/address.h>
-#include <weft/sdk/atomic.h>
-#include <weft/sdk/iov.h>
-#include <weft/sdk/paths.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/addresses/address.h>
+#include <weft/sdk/ip/paths.h>
+#include <weft/sdk/ip/sock_addr.h>
+#include <weft/sdk/memory/iov.h>
+#include <weft/sdk/transfers/atomic.h>
 
 #include <cstddef>
 #include <cstdint>

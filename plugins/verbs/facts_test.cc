@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/info_list.h>
+#include <weft/sdk/unit/info_list.h>
 
 #include "plugins/verbs/paths.h"
 #include "plugins/verbs/test_node.h"

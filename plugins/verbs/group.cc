@@ -3,9 +3,9 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <weft/sdk/interfaces.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/ops.h>
+#include <weft/sdk/ip/interfaces.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <cerrno>

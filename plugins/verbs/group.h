@@ -21,9 +21,9 @@
 #include <rdma/fi_cm.h>
 #include <rdma/rdma_cma.h>
 #include <weft/result.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/sock_addr.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/ip/sock_addr.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <string>
 

@@ -12,7 +12,7 @@
 #define WEFT_PLUGINS_VERBS_LINGER_H
 
 #include <time.h>
-#include <weft/sdk/engine.h>
+#include <weft/sdk/progress/engine.h>
 
 #include <algorithm>
 #include <cstdint>

@@ -14,8 +14,8 @@
 
 #include <arpa/inet.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/endpoint.h>
-#include <weft/sdk/transfer.h>
+#include <weft/sdk/objects/endpoint.h>
+#include <weft/sdk/transfers/transfer.h>
 
 #include "plugins/verbs/work_queues.h"
 

@@ -14,7 +14,7 @@
 #define WEFT_PLUGINS_VERBS_OPERATION_H
 
 #include <infiniband/verbs.h>
-#include <weft/sdk/iov.h>
+#include <weft/sdk/memory/iov.h>
 
 #include <cerrno>
 #include <cstdint>

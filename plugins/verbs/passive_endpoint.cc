@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/verbs/passive_endpoint.h"
 
-#include <weft/sdk/log.h>
-#include <weft/sdk/ops.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/unit/log.h>
 
 #include <cerrno>
 #include <cstring>

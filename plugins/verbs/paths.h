@@ -11,7 +11,7 @@
 #ifndef WEFT_PLUGINS_VERBS_PATHS_H
 #define WEFT_PLUGINS_VERBS_PATHS_H
 
-#include <weft/sdk/paths.h>
+#include <weft/sdk/ip/paths.h>
 
 #include <vector>
 

@@ -13,7 +13,7 @@
 #define WEFT_PLUGINS_VERBS_PRIVATE_DATA_H
 
 #include <rdma/fabric.h>
-#include <weft/sdk/address.h>
+#include <weft/sdk/addresses/address.h>
 
 #include <algorithm>
 #include <array>

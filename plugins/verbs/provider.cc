@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/verbs/provider.h"
 
-#include <weft/sdk/interfaces.h>
-#include <weft/sdk/log.h>
+#include <weft/sdk/ip/interfaces.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <iterator>

@@ -16,8 +16,8 @@
 #define WEFT_PLUGINS_VERBS_PROVIDER_H
 
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/params.h>
 #include <weft/sdk/unit.h>
+#include <weft/sdk/unit/params.h>
 
 #include <memory>
 #include <vector>

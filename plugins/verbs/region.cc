@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/verbs/region.h"
 
-#include <weft/sdk/eq.h>
-#include <weft/sdk/mr.h>
-#include <weft/sdk/ops.h>
+#include <weft/sdk/memory/mr.h>
+#include <weft/sdk/objects/eq.h>
+#include <weft/sdk/objects/ops.h>
 
 #include <new>
 

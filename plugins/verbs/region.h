@@ -17,7 +17,7 @@
 
 #include <infiniband/verbs.h>
 #include <rdma/fi_domain.h>
-#include <weft/sdk/fid.h>
+#include <weft/sdk/objects/fid.h>
 
 #include "plugins/verbs/device_memory.h"
 

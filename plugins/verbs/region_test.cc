@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <weft/plugin.h>
-#include <weft/sdk/memory_monitor.h>
+#include <weft/sdk/devices/memory_monitor.h>
 
 #include <map>
 #include <thread>

@@ -9,7 +9,7 @@
 #ifndef WEFT_PLUGINS_VERBS_SETTINGS_H
 #define WEFT_PLUGINS_VERBS_SETTINGS_H
 
-#include <weft/sdk/region_cache.h>
+#include <weft/sdk/devices/region_cache.h>
 
 #include <cstdint>
 #include <optional>

@@ -11,9 +11,9 @@
 #define WEFT_PLUGINS_VERBS_SHARED_RECEIVE_H
 
 #include <infiniband/verbs.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/pool.h>
-#include <weft/sdk/recv_ops.h>
+#include <weft/sdk/memory/pool.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/transfers/recv_ops.h>
 
 #include <atomic>
 

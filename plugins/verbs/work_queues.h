@@ -28,11 +28,11 @@
 
 #include <infiniband/verbs.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/contexts.h>
-#include <weft/sdk/lock.h>
-#include <weft/sdk/pool.h>
-#include <weft/sdk/recv_ops.h>
-#include <weft/sdk/transfer.h>
+#include <weft/sdk/memory/pool.h>
+#include <weft/sdk/objects/contexts.h>
+#include <weft/sdk/progress/lock.h>
+#include <weft/sdk/transfers/recv_ops.h>
+#include <weft/sdk/transfers/transfer.h>
 
 #include <atomic>
 #include <memory>

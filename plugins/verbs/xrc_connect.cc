@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Connections of XRC endpoints: the two halves, and lookups. The lock of connections is held.
 #include <rdma/rdma_cma.h>
-#include <weft/sdk/log.h>
+#include <weft/sdk/unit/log.h>
 
 #include <cerrno>
 #include <cstring>

@@ -2,11 +2,11 @@
 // An XRC endpoint's op tables and its life. Connecting is in xrc_connect.cc.
 #include "plugins/verbs/xrc_endpoint.h"
 
-#include <weft/sdk/alias.h>
-#include <weft/sdk/log.h>
-#include <weft/sdk/ops.h>
-#include <weft/sdk/options.h>
-#include <weft/sdk/passive.h>
+#include <weft/sdk/objects/alias.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/objects/options.h>
+#include <weft/sdk/objects/passive.h>
+#include <weft/sdk/unit/log.h>
 
 #include <utility>
 

@@ -22,10 +22,10 @@
 #include <infiniband/verbs.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/connected.h>
-#include <weft/sdk/engine.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/transfer.h>
+#include <weft/sdk/objects/connected.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/progress/engine.h>
+#include <weft/sdk/transfers/transfer.h>
 
 #include <memory>
 #include <string>

@@ -2,7 +2,7 @@
 // XRC endpoints that connect, send and end at random, while messages of the connection manager and
 // operations of the devices come in random order. Each run follows from its seed.
 #include <gtest/gtest.h>
-#include <weft/sdk/engine.h>
+#include <weft/sdk/progress/engine.h>
 
 #include <algorithm>
 #include <map>

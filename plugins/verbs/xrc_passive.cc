@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/verbs/xrc_passive.h"
 
-#include <weft/sdk/log.h>
-#include <weft/sdk/ops.h>
-#include <weft/sdk/options.h>
+#include <weft/sdk/objects/ops.h>
+#include <weft/sdk/objects/options.h>
+#include <weft/sdk/unit/log.h>
 
 #include <cerrno>
 #include <cstring>

@@ -14,8 +14,8 @@
 #define WEFT_PLUGINS_VERBS_XRC_PASSIVE_H
 
 #include <rdma/fi_endpoint.h>
-#include <weft/sdk/fid.h>
-#include <weft/sdk/passive.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/objects/passive.h>
 
 #include "plugins/verbs/channel.h"
 #include "plugins/verbs/fabric.h"

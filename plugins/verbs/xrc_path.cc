@@ -2,8 +2,8 @@
 #include "plugins/verbs/xrc_path.h"
 
 #include <rdma/rdma_cma.h>
-#include <weft/sdk/iov.h>
-#include <weft/sdk/log.h>
+#include <weft/sdk/memory/iov.h>
+#include <weft/sdk/unit/log.h>
 
 #include <algorithm>
 #include <cerrno>

@@ -16,7 +16,7 @@
 
 #include <infiniband/verbs.h>
 #include <weft/result.h>
-#include <weft/sdk/address.h>
+#include <weft/sdk/addresses/address.h>
 
 #include <atomic>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The XRC form of a shared receive context.
-#include <weft/sdk/iov.h>
+#include <weft/sdk/memory/iov.h>
 
 #include <algorithm>
 #include <cerrno>

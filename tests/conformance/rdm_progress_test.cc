@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "plugin-api/sdk/test_rounds.h"
+#include "plugin-api/sdk/testing/test_rounds.h"
 #include "tests/conformance/process.h"
 #include "tests/conformance/rdm_harness.h"
 

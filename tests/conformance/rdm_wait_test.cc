@@ -11,7 +11,7 @@
 #include <atomic>
 #include <thread>
 
-#include "plugin-api/sdk/test_rounds.h"
+#include "plugin-api/sdk/testing/test_rounds.h"
 #include "tests/conformance/rdm_harness.h"
 
 namespace weft::conformance::rdm {

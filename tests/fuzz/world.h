@@ -27,9 +27,9 @@
 #define WEFT_TESTS_FUZZ_WORLD_H
 
 #include <rdma/fabric.h>
-#include <weft/sdk/cq.h>
-#include <weft/sdk/engine.h>
-#include <weft/sdk/fid.h>
+#include <weft/sdk/objects/cq.h>
+#include <weft/sdk/objects/fid.h>
+#include <weft/sdk/progress/engine.h>
 
 #include <algorithm>
 #include <cstdint>

@@ -2,8 +2,8 @@
 // The unit, its fabrics, domains and regions. calls.cc has what endpoints do, queue.cc completions.
 #include "tests/picky/picky.h"
 
-#include <weft/sdk/log.h>
 #include <weft/sdk/unit.h>
+#include <weft/sdk/unit/log.h>
 
 #include <cstdarg>
 #include <cstdio>

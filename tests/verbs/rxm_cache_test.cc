@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // rxm over verbs with and without the cache of registrations (FI_VERBS_MR_CACHE): rendezvous
 // registers memory for each message, and finds it again where there is a cache.
-#include <weft/sdk/memory_monitor.h>
+#include <weft/sdk/devices/memory_monitor.h>
 
 #include <cstdlib>
 #include <string>

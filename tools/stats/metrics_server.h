@@ -20,7 +20,7 @@
 
 #include <absl/time/time.h>
 #include <weft/result.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <cstddef>
 #include <functional>

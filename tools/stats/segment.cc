@@ -8,7 +8,7 @@
 #include <weft/abandoned.h>
 #include <weft/printable.h>
 #include <weft/runtime_dir.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <algorithm>
 #include <cerrno>

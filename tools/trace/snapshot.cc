@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <weft/printable.h>
 #include <weft/runtime_dir.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <algorithm>
 #include <bit>

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "plugin-api/sdk/test_rounds.h"
+#include "plugin-api/sdk/testing/test_rounds.h"
 #include "tools/trace/convert.h"
 #include "tools/trace/deadline.h"
 #include "tools/trace/perfetto.pb.h"

@@ -14,7 +14,7 @@
 #define WEFT_TOOLS_WEFT_RECORDED_H
 
 #include <weft/result.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <functional>
 #include <memory>

@@ -3,7 +3,7 @@
 //
 // Example:
 //    #include <sys/socket.h>
-//    #include <weft/sdk/unique_fd.h>
+//    #include <weft/sdk/progress/unique_fd.h>
 //    weft::Result<UniqueFd> open_socket() {
 //      UniqueFd fd(::socket(AF_INET, SOCK_STREAM, 0));
 //      if (fd.get() < 0) return weft::fail(errno, "socket: %s: see `ulimit -n`", strerror(errno));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Wrong uses of the SDK, one per CASE, each with the sentence that the compiler must say. Case 0 is
 // right and must compile. misuse_test.sh compiles them all.
-#include <weft/sdk/fid.h>
-#include <weft/sdk/log.h>
+#include <weft/sdk/objects/fid.h>
 #include <weft/sdk/unit.h>
+#include <weft/sdk/unit/log.h>
 
 using namespace weft;
 using namespace weft::sdk;

@@ -11,7 +11,7 @@
 //   liar does not read what was sent to it;
 // * what is kept of the liar's and the stranger's packets is bounded, and so are the answers to
 //   them.
-#include <weft/sdk/atomic.h>
+#include <weft/sdk/transfers/atomic.h>
 
 #include <algorithm>
 #include <array>

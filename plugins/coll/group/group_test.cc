@@ -11,7 +11,7 @@
 #include <array>
 #include <numeric>
 
-#include "plugin-api/sdk/test_seeds.h"
+#include "plugin-api/sdk/testing/test_seeds.h"
 #include "plugins/coll/group/test_network.h"
 #include "plugins/coll/schedule/test_reference.h"
 

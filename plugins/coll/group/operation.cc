@@ -2,7 +2,7 @@
 #include "plugins/coll/group/operation.h"
 
 #include <rdma/fi_errno.h>
-#include <weft/sdk/reduce.h>
+#include <weft/sdk/transfers/reduce.h>
 
 #include <cstring>
 

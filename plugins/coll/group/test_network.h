@@ -28,7 +28,7 @@
 #include <utility>
 #include <vector>
 
-#include "plugin-api/sdk/test_time.h"
+#include "plugin-api/sdk/testing/test_time.h"
 #include "plugins/coll/group/groups.h"
 #include "tests/fuzz/check.h"
 

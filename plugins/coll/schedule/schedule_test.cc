@@ -4,8 +4,8 @@
 #include "plugins/coll/schedule/schedule.h"
 
 #include <gtest/gtest.h>
-#include <weft/sdk/atomic.h>
-#include <weft/sdk/reduce.h>
+#include <weft/sdk/transfers/atomic.h>
+#include <weft/sdk/transfers/reduce.h>
 
 #include <algorithm>
 #include <bit>
@@ -16,7 +16,7 @@
 #include <set>
 #include <tuple>
 
-#include "plugin-api/sdk/test_rounds.h"
+#include "plugin-api/sdk/testing/test_rounds.h"
 #include "plugins/coll/schedule/test_reference.h"
 
 namespace weft::coll {

@@ -11,8 +11,8 @@
 #define WEFT_PLUGINS_COLL_SCHEDULE_TEST_REFERENCE_H
 
 #include <rdma/fi_atomic.h>
-#include <weft/sdk/atomic.h>
-#include <weft/sdk/reduce.h>
+#include <weft/sdk/transfers/atomic.h>
+#include <weft/sdk/transfers/reduce.h>
 
 #include <algorithm>
 #include <cmath>

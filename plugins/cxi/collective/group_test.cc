@@ -8,8 +8,8 @@
 #include <numeric>
 #include <random>
 
-#include "plugin-api/sdk/test_seeds.h"
-#include "plugin-api/sdk/test_time.h"
+#include "plugin-api/sdk/testing/test_seeds.h"
+#include "plugin-api/sdk/testing/test_time.h"
 #include "plugins/cxi/collective/groups.h"
 
 #include <rdma/fi_atomic.h>

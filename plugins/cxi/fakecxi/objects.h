@@ -10,7 +10,7 @@
 #ifndef WEFT_PLUGINS_CXI_FAKECXI_OBJECTS_H
 #define WEFT_PLUGINS_CXI_FAKECXI_OBJECTS_H
 
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <deque>
 #include <map>

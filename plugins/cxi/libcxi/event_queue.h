@@ -13,7 +13,7 @@
 #ifndef WEFT_PLUGINS_CXI_LIBCXI_EVENT_QUEUE_H
 #define WEFT_PLUGINS_CXI_LIBCXI_EVENT_QUEUE_H
 
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <memory>
 #include <optional>

@@ -26,7 +26,7 @@
 #include <rdma/fi_errno.h>
 #include <sys/types.h>
 #include <weft/result.h>
-#include <weft/sdk/hmem.h>
+#include <weft/sdk/memory/hmem.h>
 
 #include <cstddef>
 #include <cstdint>

@@ -3,7 +3,7 @@
 
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
-#include <weft/sdk/atomic.h>
+#include <weft/sdk/transfers/atomic.h>
 
 #include <cstring>
 

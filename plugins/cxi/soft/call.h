@@ -14,7 +14,7 @@
 #ifndef WEFT_PLUGINS_CXI_SOFT_CALL_H
 #define WEFT_PLUGINS_CXI_SOFT_CALL_H
 
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <array>
 #include <chrono>

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <sys/random.h>
 #include <unistd.h>
-#include <weft/sdk/interfaces.h>
+#include <weft/sdk/ip/interfaces.h>
 
 #include <algorithm>
 #include <atomic>

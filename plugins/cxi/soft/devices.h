@@ -42,7 +42,7 @@ struct SoftOptions {
 class SoftDevices final : public Devices {
  public:
   // Each as NAME=ADDRESS, or with an interface or a network of this host in place of the address
-  // (weft/sdk/interfaces.h). None: cxi0=127.0.0.1 and cxi1=127.0.0.2.
+  // (weft/sdk/ip/interfaces.h). None: cxi0=127.0.0.1 and cxi1=127.0.0.2.
   static Result<std::unique_ptr<SoftDevices>> make(const std::vector<std::string> &devices,
                                                    const SoftOptions &options = {});
 

@@ -17,7 +17,7 @@
 #ifndef WEFT_PLUGINS_CXI_SOFT_ENGINE_H
 #define WEFT_PLUGINS_CXI_SOFT_ENGINE_H
 
-#include <weft/sdk/lock.h>
+#include <weft/sdk/progress/lock.h>
 
 #include <atomic>
 #include <cstdint>

@@ -13,8 +13,8 @@
 #ifndef WEFT_PLUGINS_CXI_SOFT_EVENT_RING_H
 #define WEFT_PLUGINS_CXI_SOFT_EVENT_RING_H
 
-#include <weft/sdk/lazy_array.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/memory/lazy_array.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <atomic>
 

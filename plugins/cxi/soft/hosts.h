@@ -31,7 +31,7 @@
 #define WEFT_PLUGINS_CXI_SOFT_HOSTS_H
 
 #include <weft/result.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <chrono>
 #include <cstdint>

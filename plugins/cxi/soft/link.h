@@ -12,7 +12,7 @@
 
 #include <sys/epoll.h>
 #include <sys/types.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <cstddef>
 #include <cstdint>

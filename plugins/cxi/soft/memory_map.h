@@ -12,7 +12,7 @@
 #ifndef WEFT_PLUGINS_CXI_SOFT_MEMORY_MAP_H
 #define WEFT_PLUGINS_CXI_SOFT_MEMORY_MAP_H
 
-#include <weft/sdk/hmem.h>
+#include <weft/sdk/memory/hmem.h>
 
 #include <algorithm>
 #include <cstdint>

@@ -21,10 +21,10 @@
 
 #include <poll.h>
 #include <weft/result.h>
-#include <weft/sdk/fork_mark.h>
-#include <weft/sdk/interruptions.h>
-#include <weft/sdk/patience.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/progress/fork_mark.h>
+#include <weft/sdk/progress/interruptions.h>
+#include <weft/sdk/progress/patience.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <array>
 #include <atomic>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Acknowledgements of Neighbours that wait, and go along with messages to the same process.
-#include <weft/sdk/engine.h>
+#include <weft/sdk/progress/engine.h>
 
 #include <algorithm>
 #include <atomic>

@@ -12,7 +12,7 @@
 #define WEFT_PLUGINS_CXI_SOFT_NETWORK_H
 
 #include <weft/result.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <cstdint>
 #include <string>

@@ -11,7 +11,7 @@
 #ifndef WEFT_PLUGINS_CXI_SOFT_PACKET_H
 #define WEFT_PLUGINS_CXI_SOFT_PACKET_H
 
-#include <weft/sdk/hmem.h>
+#include <weft/sdk/memory/hmem.h>
 
 #include <cstddef>
 #include <cstdint>

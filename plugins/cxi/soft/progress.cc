@@ -4,7 +4,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-#include <weft/sdk/quiet_thread.h>
+#include <weft/sdk/progress/quiet_thread.h>
 
 #include <algorithm>
 #include <cerrno>

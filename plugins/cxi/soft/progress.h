@@ -12,7 +12,7 @@
 
 #include <sys/types.h>
 #include <weft/result.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <atomic>
 #include <cstdint>

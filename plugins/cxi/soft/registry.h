@@ -24,8 +24,8 @@
 #define WEFT_PLUGINS_CXI_SOFT_REGISTRY_H
 
 #include <weft/result.h>
-#include <weft/sdk/fork_mark.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/progress/fork_mark.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <atomic>
 #include <cstdint>

@@ -19,7 +19,7 @@
 #define WEFT_PLUGINS_RXD_PROTOCOL_CARRIER_H
 
 #include <sys/uio.h>
-#include <weft/sdk/address.h>
+#include <weft/sdk/addresses/address.h>
 
 #include <cstddef>
 #include <cstdint>

@@ -48,7 +48,7 @@
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_CHANNEL_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_CHANNEL_H
 
-#include <weft/sdk/pool.h>
+#include <weft/sdk/memory/pool.h>
 
 #include <array>
 #include <bit>

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "plugin-api/sdk/test_time.h"
+#include "plugin-api/sdk/testing/test_time.h"
 #include "plugins/rxd/protocol/channel.h"
 
 namespace weft::rxd {

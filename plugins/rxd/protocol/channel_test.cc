@@ -12,8 +12,8 @@
 #include <random>
 #include <vector>
 
-#include "plugin-api/sdk/test_rounds.h"
-#include "plugin-api/sdk/test_time.h"
+#include "plugin-api/sdk/testing/test_rounds.h"
+#include "plugin-api/sdk/testing/test_time.h"
 
 namespace weft::rxd {
 namespace {

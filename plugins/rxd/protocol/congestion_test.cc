@@ -2,7 +2,7 @@
 // The window and the pace of a flow, over round trips in simulated time. The numbers come from
 // docs/rxd-protocol.md, section 8.
 #include "plugins/rxd/protocol/congestion.h"
-#include "plugin-api/sdk/test_time.h"
+#include "plugin-api/sdk/testing/test_time.h"
 
 #include <gtest/gtest.h>
 

@@ -35,10 +35,10 @@
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_CORE_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_CORE_H
 
-#include <weft/sdk/av.h>
-#include <weft/sdk/cancel.h>
+#include <weft/sdk/addresses/av.h>
+#include <weft/sdk/memory/pool.h>
 #include <weft/sdk/peer/place.h>
-#include <weft/sdk/pool.h>
+#include <weft/sdk/transfers/cancel.h>
 
 #include <memory>
 #include <vector>

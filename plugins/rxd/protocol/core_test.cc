@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "plugin-api/sdk/test_allocations.h"
+#include "plugin-api/sdk/testing/test_allocations.h"
 #include "plugins/rxd/protocol/test_wire.h"
 #include "plugins/rxd/protocol/weft.h"
 

@@ -2,7 +2,7 @@
 // What the counters of rxd say of simulated networks.
 #include <gtest/gtest.h>
 
-#include "plugin-api/sdk/test_time.h"
+#include "plugin-api/sdk/testing/test_time.h"
 #include "plugins/rxd/protocol/simulation.h"
 
 namespace weft::rxd {

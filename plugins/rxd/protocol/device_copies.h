@@ -24,8 +24,8 @@
 #define WEFT_PLUGINS_RXD_PROTOCOL_DEVICE_COPIES_H
 
 #include <sys/uio.h>
-#include <weft/sdk/hmem_pipe.h>
-#include <weft/sdk/pool.h>
+#include <weft/sdk/memory/hmem_pipe.h>
+#include <weft/sdk/memory/pool.h>
 
 #include <array>
 #include <cstdint>

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <rdma/fi_errno.h>
 
-#include "plugin-api/sdk/test_time.h"
+#include "plugin-api/sdk/testing/test_time.h"
 #include "plugins/rxd/protocol/simulation.h"
 #include "plugins/rxd/protocol/test_device.h"
 

@@ -6,8 +6,8 @@
 #include <functional>
 #include <memory>
 
-#include "plugin-api/sdk/test_rounds.h"
-#include "plugin-api/sdk/test_time.h"
+#include "plugin-api/sdk/testing/test_rounds.h"
+#include "plugin-api/sdk/testing/test_time.h"
 #include "plugins/rxd/protocol/simulation.h"
 #include "plugins/rxd/wire/stock.h"
 

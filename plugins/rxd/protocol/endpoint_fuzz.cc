@@ -16,7 +16,7 @@
 //
 //   rxd_protocol_endpoint_fuzz corpus/      // TRACE=1: prints datagrams and warnings
 //                                           // WEFT_FUZZ_TALLY=1: what thief and relay did
-#include "plugin-api/sdk/test_time.h"
+#include "plugin-api/sdk/testing/test_time.h"
 #include "plugins/rxd/protocol/fuzz_actors.h"
 
 namespace weft::rxd::fuzz {

@@ -20,8 +20,8 @@
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_errno.h>
-#include <weft/sdk/av.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/addresses/av.h>
+#include <weft/sdk/ip/sock_addr.h>
 
 #include <algorithm>
 #include <deque>
@@ -30,8 +30,8 @@
 #include <utility>
 #include <vector>
 
-#include "plugin-api/sdk/test_buffered.h"
-#include "plugin-api/sdk/test_time.h"
+#include "plugin-api/sdk/testing/test_buffered.h"
+#include "plugin-api/sdk/testing/test_time.h"
 #include "plugins/rxd/protocol/core.h"
 #include "plugins/rxd/protocol/test_carrier.h"
 #include "plugins/rxd/wire/stock.h"

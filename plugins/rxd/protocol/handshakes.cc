@@ -2,7 +2,7 @@
 #include "plugins/rxd/protocol/handshakes.h"
 
 #include <rdma/fi_errno.h>
-#include <weft/sdk/auth.h>
+#include <weft/sdk/addresses/auth.h>
 
 #include <algorithm>
 #include <cstring>

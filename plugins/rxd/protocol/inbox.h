@@ -24,8 +24,8 @@
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_INBOX_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_INBOX_H
 
-#include <weft/sdk/iov.h>
-#include <weft/sdk/pool.h>
+#include <weft/sdk/memory/iov.h>
+#include <weft/sdk/memory/pool.h>
 
 #include <algorithm>
 #include <cstdint>

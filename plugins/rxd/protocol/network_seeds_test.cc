@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Random runs of simulated endpoints, for thousands of seeds (plugin-api/sdk/test_seeds.h). A seed
-// that fails prints what it simulates and how to repeat it: SEED=n.
+// Random runs of simulated endpoints, for thousands of seeds (plugin-api/sdk/testing/test_seeds.h).
+// A seed that fails prints what it simulates and how to repeat it: SEED=n.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "plugin-api/sdk/test_seeds.h"
-#include "plugin-api/sdk/test_time.h"
+#include "plugin-api/sdk/testing/test_seeds.h"
+#include "plugin-api/sdk/testing/test_time.h"
 #include "plugins/rxd/protocol/simulation.h"
 #include "plugins/rxd/protocol/test_device.h"
 

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <vector>
 
-#include "plugin-api/sdk/test_rounds.h"
-#include "plugin-api/sdk/test_time.h"
+#include "plugin-api/sdk/testing/test_rounds.h"
+#include "plugin-api/sdk/testing/test_time.h"
 #include "plugins/rxd/protocol/simulation.h"
 
 namespace weft::rxd {

@@ -21,9 +21,9 @@
 
 #include <rdma/fi_atomic.h>
 #include <sys/uio.h>
-#include <weft/sdk/atomic.h>
-#include <weft/sdk/iov.h>
-#include <weft/sdk/receiver.h>
+#include <weft/sdk/memory/iov.h>
+#include <weft/sdk/transfers/atomic.h>
+#include <weft/sdk/transfers/receiver.h>
 
 #include <cstdint>
 #include <memory>

@@ -24,7 +24,7 @@
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_PEER_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_PEER_H
 
-#include <weft/sdk/address.h>
+#include <weft/sdk/addresses/address.h>
 #include <weft/sdk/peer/link.h>
 
 #include <cstdint>

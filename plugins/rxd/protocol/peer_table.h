@@ -21,7 +21,7 @@
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_PEER_TABLE_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_PEER_TABLE_H
 
-#include <weft/sdk/index_table.h>
+#include <weft/sdk/memory/index_table.h>
 
 #include <deque>
 #include <memory>

@@ -2,7 +2,7 @@
 #include "plugins/rxd/protocol/peer_table.h"
 
 #include <gtest/gtest.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/ip/sock_addr.h>
 
 #include <algorithm>
 #include <list>

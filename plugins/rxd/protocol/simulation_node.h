@@ -31,7 +31,7 @@
 #include <utility>
 #include <vector>
 
-#include "plugin-api/sdk/test_instance.h"
+#include "plugin-api/sdk/testing/test_instance.h"
 #include "plugins/rxd/protocol/device_copies.h"
 #include "plugins/rxd/protocol/simulation_world.h"
 

@@ -15,7 +15,7 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/ip/sock_addr.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -30,7 +30,7 @@
 #include <utility>
 #include <vector>
 
-#include "plugin-api/sdk/test_time.h"
+#include "plugin-api/sdk/testing/test_time.h"
 #include "plugins/rxd/protocol/core.h"
 #include "plugins/rxd/protocol/test_carrier.h"
 #include "plugins/rxd/wire/packet.h"

@@ -23,7 +23,7 @@
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_STOCK_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_STOCK_H
 
-#include <weft/sdk/pool.h>
+#include <weft/sdk/memory/pool.h>
 
 #include <memory>
 #include <span>

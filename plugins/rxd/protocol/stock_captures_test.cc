@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A conversation with a peer that sends packets captured from stock peers, byte by byte.
 #include <gtest/gtest.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/ip/sock_addr.h>
 
 #include <string>
 #include <vector>

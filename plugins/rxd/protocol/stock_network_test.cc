@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "plugin-api/sdk/test_rounds.h"
+#include "plugin-api/sdk/testing/test_rounds.h"
 #include "plugins/rxd/protocol/stock_simulation.h"
 
 namespace weft::rxd::stock_world {

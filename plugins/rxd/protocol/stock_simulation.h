@@ -21,7 +21,7 @@
 #include <gtest/gtest.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_errno.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/ip/sock_addr.h>
 
 #include <algorithm>
 #include <deque>
@@ -32,8 +32,8 @@
 #include <string>
 #include <vector>
 
-#include "plugin-api/sdk/test_instance.h"
-#include "plugin-api/sdk/test_time.h"
+#include "plugin-api/sdk/testing/test_instance.h"
+#include "plugin-api/sdk/testing/test_time.h"
 #include "plugins/rxd/protocol/core.h"
 #include "plugins/rxd/protocol/test_carrier.h"
 #include "plugins/rxd/wire/stock.h"

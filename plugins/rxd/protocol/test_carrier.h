@@ -17,7 +17,7 @@
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_TEST_CARRIER_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_TEST_CARRIER_H
 
-#include <weft/sdk/address.h>
+#include <weft/sdk/addresses/address.h>
 
 #include <cstdint>
 #include <vector>

@@ -14,7 +14,7 @@
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_TEST_DEVICE_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_TEST_DEVICE_H
 
-#include <weft/sdk/hmem.h>
+#include <weft/sdk/memory/hmem.h>
 
 #include <cstdint>
 #include <cstring>

@@ -18,7 +18,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <rdma/fi_errno.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/ip/sock_addr.h>
 
 #include <algorithm>
 #include <array>

@@ -27,7 +27,7 @@
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_WEFT_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_WEFT_H
 
-#include <weft/sdk/replies.h>
+#include <weft/sdk/progress/replies.h>
 
 #include <cstdint>
 #include <span>

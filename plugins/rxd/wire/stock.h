@@ -29,7 +29,7 @@
 #ifndef WEFT_PLUGINS_RXD_WIRE_STOCK_H
 #define WEFT_PLUGINS_RXD_WIRE_STOCK_H
 
-#include <weft/sdk/address.h>
+#include <weft/sdk/addresses/address.h>
 
 #include <cstddef>
 #include <cstdint>

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/ip/sock_addr.h>
 
 #include <cstring>
 #include <string>

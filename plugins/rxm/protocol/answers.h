@@ -13,7 +13,7 @@
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_ANSWERS_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_ANSWERS_H
 
-#include <weft/sdk/pool.h>
+#include <weft/sdk/memory/pool.h>
 
 #include "plugins/rxm/protocol/connection.h"
 #include "plugins/rxm/protocol/operations.h"

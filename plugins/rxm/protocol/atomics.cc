@@ -3,9 +3,9 @@
 
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_errno.h>
-#include <weft/sdk/atomic.h>
-#include <weft/sdk/hmem.h>
-#include <weft/sdk/iov.h>
+#include <weft/sdk/memory/hmem.h>
+#include <weft/sdk/memory/iov.h>
+#include <weft/sdk/transfers/atomic.h>
 
 #include <algorithm>
 #include <cstring>

@@ -16,7 +16,7 @@
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_ATOMICS_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_ATOMICS_H
 
-#include <weft/sdk/transfer.h>
+#include <weft/sdk/transfers/transfer.h>
 
 #include "plugins/rxm/protocol/carrier.h"
 #include "plugins/rxm/protocol/operations.h"

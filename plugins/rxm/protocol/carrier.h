@@ -30,8 +30,8 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_errno.h>
 #include <sys/uio.h>
-#include <weft/sdk/address.h>
-#include <weft/sdk/carrier.h>
+#include <weft/sdk/addresses/address.h>
+#include <weft/sdk/layers/carrier.h>
 
 #include <cstddef>
 #include <cstdint>

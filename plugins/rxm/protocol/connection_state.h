@@ -10,7 +10,7 @@
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_CONNECTION_STATE_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_CONNECTION_STATE_H
 
-#include <weft/sdk/replies.h>
+#include <weft/sdk/progress/replies.h>
 
 #include "plugins/rxm/protocol/credits.h"
 #include "plugins/rxm/protocol/operations.h"

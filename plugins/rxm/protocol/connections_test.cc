@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "plugin-api/sdk/test_allocations.h"
+#include "plugin-api/sdk/testing/test_allocations.h"
 #include "plugins/rxm/protocol/test_play.h"
 
 namespace weft::rxm {

@@ -36,12 +36,12 @@
 #define WEFT_PLUGINS_RXM_PROTOCOL_CORE_H
 
 #include <rdma/fi_atomic.h>
-#include <weft/sdk/atomic.h>
-#include <weft/sdk/hmem.h>
+#include <weft/sdk/memory/hmem.h>
+#include <weft/sdk/memory/pool.h>
 #include <weft/sdk/peer/place.h>
-#include <weft/sdk/pool.h>
-#include <weft/sdk/receiver.h>
-#include <weft/sdk/transfer.h>
+#include <weft/sdk/transfers/atomic.h>
+#include <weft/sdk/transfers/receiver.h>
+#include <weft/sdk/transfers/transfer.h>
 
 #include <memory>
 #include <optional>

@@ -9,7 +9,7 @@
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_COUNTERS_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_COUNTERS_H
 
-#include <weft/sdk/counters.h>
+#include <weft/sdk/unit/counters.h>
 
 namespace weft::rxm {
 

@@ -14,7 +14,7 @@
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_FETCHES_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_FETCHES_H
 
-#include <weft/sdk/pool.h>
+#include <weft/sdk/memory/pool.h>
 
 #include <vector>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/rxm/protocol/forms.h"
 
-#include <weft/sdk/iov.h>
+#include <weft/sdk/memory/iov.h>
 
 #include <cstring>
 

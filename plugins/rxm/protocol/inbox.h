@@ -22,9 +22,9 @@
 #define WEFT_PLUGINS_RXM_PROTOCOL_INBOX_H
 
 #include <rdma/fi_errno.h>
-#include <weft/sdk/iov.h>
-#include <weft/sdk/pool.h>
-#include <weft/sdk/receiver.h>
+#include <weft/sdk/memory/iov.h>
+#include <weft/sdk/memory/pool.h>
+#include <weft/sdk/transfers/receiver.h>
 
 #include <algorithm>
 #include <cstring>

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <deque>
 
-#include "plugin-api/sdk/test_seeds.h"
+#include "plugin-api/sdk/testing/test_seeds.h"
 #include "plugins/rxm/protocol/test_play.h"
 
 namespace weft::rxm {

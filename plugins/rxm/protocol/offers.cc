@@ -2,7 +2,7 @@
 #include "plugins/rxm/protocol/offers.h"
 
 #include <rdma/fi_errno.h>
-#include <weft/sdk/iov.h>
+#include <weft/sdk/memory/iov.h>
 
 namespace weft::rxm {
 

@@ -14,8 +14,8 @@
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_OPERATION_TABLE_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_OPERATION_TABLE_H
 
-#include <weft/sdk/cancel.h>
-#include <weft/sdk/pool.h>
+#include <weft/sdk/memory/pool.h>
+#include <weft/sdk/transfers/cancel.h>
 
 #include <vector>
 

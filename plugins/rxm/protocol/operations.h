@@ -25,8 +25,8 @@
 #define WEFT_PLUGINS_RXM_PROTOCOL_OPERATIONS_H
 
 #include <rdma/fi_atomic.h>
-#include <weft/sdk/iov.h>
-#include <weft/sdk/receiver.h>
+#include <weft/sdk/memory/iov.h>
+#include <weft/sdk/transfers/receiver.h>
 
 #include <memory>
 #include <vector>

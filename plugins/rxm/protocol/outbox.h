@@ -17,7 +17,7 @@
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_OUTBOX_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_OUTBOX_H
 
-#include <weft/sdk/pool.h>
+#include <weft/sdk/memory/pool.h>
 
 #include <optional>
 #include <span>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Outbox: operations that are not a message of one packet.
 #include <rdma/fi_errno.h>
-#include <weft/sdk/atomic.h>
-#include <weft/sdk/iov.h>
-#include <weft/sdk/levels.h>
+#include <weft/sdk/memory/iov.h>
+#include <weft/sdk/transfers/atomic.h>
+#include <weft/sdk/transfers/levels.h>
 
 #include <algorithm>
 

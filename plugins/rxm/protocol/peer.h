@@ -15,10 +15,10 @@
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_PEER_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_PEER_H
 
-#include <weft/sdk/address.h>
-#include <weft/sdk/av.h>
-#include <weft/sdk/match.h>
+#include <weft/sdk/addresses/address.h>
+#include <weft/sdk/addresses/av.h>
 #include <weft/sdk/peer/link.h>
+#include <weft/sdk/transfers/match.h>
 
 #include "plugins/rxm/protocol/operations.h"
 

@@ -16,7 +16,7 @@
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_PEERS_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_PEERS_H
 
-#include <weft/sdk/index_table.h>
+#include <weft/sdk/memory/index_table.h>
 
 #include <unordered_map>
 #include <vector>

@@ -2,7 +2,7 @@
 #include "plugins/rxm/protocol/peers.h"
 
 #include <gtest/gtest.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/ip/sock_addr.h>
 
 namespace weft::rxm {
 namespace {

@@ -5,7 +5,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <rdma/fi_errno.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/ip/sock_addr.h>
 
 #include <algorithm>
 #include <cstring>
@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "plugin-api/sdk/test_allocations.h"
-#include "plugin-api/sdk/test_instance.h"
+#include "plugin-api/sdk/testing/test_allocations.h"
+#include "plugin-api/sdk/testing/test_instance.h"
 #include "plugins/rxm/protocol/core.h"
 
 namespace weft::rxm {

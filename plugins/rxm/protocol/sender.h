@@ -60,7 +60,7 @@ class Sender {
   // Tells the peer of them, when they are enough to tell. False: the carrier has no room.
   bool tell_credits(Connection &c);
 
-  // ---- passes: what is told during one may wait for the reply (weft/sdk/replies.h) ----
+  // ---- passes: what is told during one may wait for the reply (weft/sdk/progress/replies.h) ----
   void begin_pass() { ++passes_; }
   // A message of the application goes to this peer.
   void replies(Connection &c) { c.sending.replies_.sent(passes_); }

@@ -13,7 +13,7 @@
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_SETTINGS_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_SETTINGS_H
 
-#include <weft/sdk/hmem.h>
+#include <weft/sdk/memory/hmem.h>
 
 #include <cstddef>
 #include <cstdint>

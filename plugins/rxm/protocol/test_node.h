@@ -29,7 +29,7 @@
 #include <set>
 #include <vector>
 
-#include "plugin-api/sdk/test_instance.h"
+#include "plugin-api/sdk/testing/test_instance.h"
 #include "plugins/rxm/protocol/test_world.h"
 
 namespace weft::rxm {

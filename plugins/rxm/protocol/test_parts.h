@@ -17,7 +17,7 @@
 
 #include <gtest/gtest.h>
 #include <rdma/fi_errno.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/ip/sock_addr.h>
 
 #include <cstring>
 #include <deque>
@@ -26,7 +26,7 @@
 #include <utility>
 #include <vector>
 
-#include "plugin-api/sdk/test_instance.h"
+#include "plugin-api/sdk/testing/test_instance.h"
 #include "plugins/rxm/protocol/counters.h"
 #include "plugins/rxm/protocol/peers.h"
 #include "plugins/rxm/protocol/settings.h"

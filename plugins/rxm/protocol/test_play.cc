@@ -3,13 +3,13 @@
 
 #include <algorithm>
 
-#include "plugin-api/sdk/test_seeds.h"
+#include "plugin-api/sdk/testing/test_seeds.h"
 
 namespace weft::rxm {
 
 namespace {
 
-// As many seeds as WEFT_SEEDS says, from WEFT_FIRST_SEED on (plugin-api/sdk/test_seeds.h).
+// As many seeds as WEFT_SEEDS says, from WEFT_FIRST_SEED on (plugin-api/sdk/testing/test_seeds.h).
 auto seeds(unsigned usual) {
   const auto first = int(sdk::number_of("WEFT_FIRST_SEED", 0));
   return ::testing::Range(first, first + int(sdk::number_of("WEFT_SEEDS", sdk::rounds(usual))));

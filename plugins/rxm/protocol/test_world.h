@@ -14,7 +14,7 @@
 #define WEFT_PLUGINS_RXM_PROTOCOL_TEST_WORLD_H
 
 #include <arpa/inet.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/ip/sock_addr.h>
 
 #include <deque>
 #include <functional>
@@ -24,7 +24,7 @@
 #include <set>
 #include <vector>
 
-#include "plugin-api/sdk/test_time.h"
+#include "plugin-api/sdk/testing/test_time.h"
 #include "plugins/rxm/protocol/core.h"
 
 namespace weft::rxm {

@@ -21,8 +21,8 @@
 #ifndef WEFT_PLUGINS_RXM_PROTOCOL_UPPER_H
 #define WEFT_PLUGINS_RXM_PROTOCOL_UPPER_H
 
-#include <weft/sdk/address.h>
-#include <weft/sdk/receiver.h>
+#include <weft/sdk/addresses/address.h>
+#include <weft/sdk/transfers/receiver.h>
 
 #include <cstdint>
 #include <span>

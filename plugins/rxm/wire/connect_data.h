@@ -47,7 +47,7 @@ inline constexpr uint8_t kLevelOfPlaces = 2;
 inline constexpr uint8_t kMaxLevel = 15;
 // The largest count that fits beside the mark.
 inline constexpr uint32_t kMaxMarkedCount = 0x7ff;
-// Places of contexts of scalable endpoints (weft/sdk/scalable.h) are below.
+// Places of contexts of scalable endpoints (weft/sdk/objects/scalable.h) are below.
 inline constexpr uint8_t kPlaces = 32;
 
 enum class FlowControl : uint8_t { kAsReceiver = 0, kOn = 1, kOff = 2 };

@@ -15,8 +15,8 @@
 #ifndef WEFT_PLUGINS_SHM_WIRE_HELLO_H
 #define WEFT_PLUGINS_SHM_WIRE_HELLO_H
 
-#include <weft/sdk/address.h>
-#include <weft/sdk/host_name.h>
+#include <weft/sdk/addresses/address.h>
+#include <weft/sdk/addresses/host_name.h>
 #include <tl/expected.hpp>
 
 #include <cstdint>

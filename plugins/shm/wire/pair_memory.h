@@ -15,7 +15,7 @@
 #define WEFT_PLUGINS_SHM_WIRE_PAIR_MEMORY_H
 
 #include <weft/result.h>
-#include <weft/sdk/unique_fd.h>
+#include <weft/sdk/progress/unique_fd.h>
 
 #include <cstddef>
 #include <utility>

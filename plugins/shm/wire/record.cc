@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/shm/wire/record.h"
 
-#include <weft/sdk/atomic.h>
+#include <weft/sdk/transfers/atomic.h>
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 #include "plugins/tcp/fuzz/node.h"
 
 #include <rdma/fi_cm.h>
-#include <weft/sdk/buffered.h>
+#include <weft/sdk/transfers/buffered.h>
 
 #include <algorithm>
 #include <cstdlib>

@@ -4,7 +4,7 @@
 #include <set>
 #include <string>
 
-#include "plugin-api/sdk/test_rounds.h"
+#include "plugin-api/sdk/testing/test_rounds.h"
 #include "test_frames.h"
 
 namespace weft::tcp {

@@ -33,7 +33,7 @@
 #ifndef WEFT_PLUGINS_TCP_WIRE_KEY_EXCHANGE_H
 #define WEFT_PLUGINS_TCP_WIRE_KEY_EXCHANGE_H
 
-#include <weft/sdk/auth.h>
+#include <weft/sdk/addresses/auth.h>
 
 #include <optional>
 

@@ -3,7 +3,7 @@
 // frame pushed must come out once and whole, in an order that the priorities permit.
 #include <deque>
 
-#include "plugin-api/sdk/test_rounds.h"
+#include "plugin-api/sdk/testing/test_rounds.h"
 #include "reader.h"
 #include "test_frames.h"
 #include "writer.h"

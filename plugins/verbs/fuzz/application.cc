@@ -2,7 +2,7 @@
 #include "plugins/verbs/fuzz/application.h"
 
 #include <rdma/fi_atomic.h>
-#include <weft/sdk/carrier.h>
+#include <weft/sdk/layers/carrier.h>
 
 #include <algorithm>
 #include <cstring>

@@ -17,7 +17,7 @@
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
-#include <weft/sdk/address.h>
+#include <weft/sdk/addresses/address.h>
 
 #include <array>
 #include <cstdint>

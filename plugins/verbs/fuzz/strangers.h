@@ -14,7 +14,7 @@
 #define WEFT_PLUGINS_VERBS_FUZZ_STRANGERS_H
 
 #include <rdma/rdma_cma.h>
-#include <weft/sdk/address.h>
+#include <weft/sdk/addresses/address.h>
 
 #include <cstdint>
 #include <cstdio>

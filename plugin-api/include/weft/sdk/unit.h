@@ -33,9 +33,9 @@
 //                                                                std::span<const Inner> inner);
 //    };
 //
-// A hook has a member for each op that it wants, named as in weft/sdk/ops.h (where tables share a
-// name: cq_read, eq_read, cntr_read, av_insert, mr_reg). The link and the fid come before the op's
-// arguments. If it keeps state per object, it has the type ObjectState and attach().
+// A hook has a member for each op that it wants, named as in weft/sdk/objects/ops.h (where tables
+// share a name: cq_read, eq_read, cntr_read, av_insert, mr_reg). The link and the fid come before
+// the op's arguments. If it keeps state per object, it has the type ObjectState and attach().
 //
 // Example:
 //    class Count {
@@ -55,17 +55,17 @@
 //
 // A constructor with the same parameters may replace create. Nothing that a unit throws leaves the
 // plugin. A member that is missing or has the wrong form is a compile error in plain English. Not
-// for the objects that a fabric opens: see weft/sdk/fid.h and weft/sdk/ops.h.
+// for the objects that a fabric opens: see weft/sdk/objects/fid.h and weft/sdk/objects/ops.h.
 #ifndef WEFT_SDK_UNIT_H
 #define WEFT_SDK_UNIT_H
 
 #include <weft/plugin.h>
 #include <weft/result.h>
-#include <weft/sdk/boundary.h>
-#include <weft/sdk/hook.h>
-#include <weft/sdk/params.h>
-#include <weft/sdk/provider.h>
-#include <weft/sdk/unit_info.h>
+#include <weft/sdk/unit/boundary.h>
+#include <weft/sdk/unit/hook.h>
+#include <weft/sdk/unit/params.h>
+#include <weft/sdk/unit/provider.h>
+#include <weft/sdk/unit/unit_info.h>
 
 #include <array>
 #include <span>
@@ -204,7 +204,7 @@ constexpr weft_unit make_unit() {
   } else {
     static_assert(hook_names_an_op<U>(),
                   "this class is no provider or layer (it has no getinfo) and no hook (it has no "
-                  "member named as an op of weft/sdk/ops.h)");
+                  "member named as an op of weft/sdk/objects/ops.h)");
     static_assert(Hook<U>,
                   "a hook needs a constructor, or a `static Result<std::unique_ptr<H>> create`, "
                   "without parameters or with (const weft_instance *)");

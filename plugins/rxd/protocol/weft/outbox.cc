@@ -23,7 +23,8 @@ void copy(wire::Writer &w, const TxOp &op, uint64_t n) {
 
 // A short message of a stream waits a moment to share a packet with the next one: a system call
 // costs more than ten messages. It does not wait if the application may be about to compute
-// (weft/sdk/patience.h), nor if it has no completion: its sender may never make progress again.
+// (weft/sdk/progress/patience.h), nor if it has no completion: its sender may never make progress
+// again.
 bool Outbox::gathers(const TxOp &op) {
   if (op.kind != TxOp::Kind::kMessage || !op.report || op.length > kCopied ||
       link_.channel.outstanding() < kStream)

@@ -14,7 +14,7 @@
 #ifndef WEFT_PLUGINS_RXD_PROTOCOL_WEFT_PACKETS_H
 #define WEFT_PLUGINS_RXD_PROTOCOL_WEFT_PACKETS_H
 
-#include <weft/sdk/pool.h>
+#include <weft/sdk/memory/pool.h>
 
 #include <array>
 #include <cstdint>

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "plugin-api/sdk/test_buffered.h"
+#include "plugin-api/sdk/testing/test_buffered.h"
 
 namespace weft::rxm {
 

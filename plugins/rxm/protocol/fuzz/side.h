@@ -25,7 +25,7 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_errno.h>
-#include <weft/sdk/av.h>
+#include <weft/sdk/addresses/av.h>
 
 #include <algorithm>
 #include <cstring>

@@ -15,7 +15,7 @@
 #define WEFT_PLUGINS_RXM_PROTOCOL_FUZZ_WORLD_H
 
 #include <arpa/inet.h>
-#include <weft/sdk/sock_addr.h>
+#include <weft/sdk/ip/sock_addr.h>
 
 #include <deque>
 #include <functional>

@@ -27,7 +27,7 @@
 #ifndef WEFT_SDK_PEER_CROWD_H
 #define WEFT_SDK_PEER_CROWD_H
 
-#include <weft/sdk/address.h>
+#include <weft/sdk/addresses/address.h>
 
 #include <cstdint>
 #include <vector>

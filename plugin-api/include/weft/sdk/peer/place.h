@@ -29,7 +29,7 @@
 #ifndef WEFT_SDK_PEER_PLACE_H
 #define WEFT_SDK_PEER_PLACE_H
 
-#include <weft/sdk/address.h>
+#include <weft/sdk/addresses/address.h>
 
 #include <cstdint>
 #include <unordered_map>
