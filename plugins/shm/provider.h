@@ -57,7 +57,7 @@ inline constexpr weft_param kAll[] = {
     sdk::bool_param("other_users", "0",
                     "processes of other users of this host may be peers; all of their endpoints "
                     "must allow it"),
-    sdk::yield_after_param(),
+    sdk::yield_after_param("1024"),
 };
 }  // namespace parameters
 
