@@ -53,16 +53,16 @@ struct CloseFid {
 template <class Fid>
 using Owned = std::unique_ptr<Fid, CloseFid>;
 
-void Check(ssize_t rc, const char *call) {
+void check_call(ssize_t rc, const char *call) {
   if (rc != 0)
     throw std::runtime_error(absl::StrCat(call, ": ", fi_strerror(static_cast<int>(-rc))));
 }
 
-double Now() {
+double time_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-double ResidentBytes() {
+double resident_bytes() {
   FILE *file = fopen("/proc/self/statm", "r");
   unsigned long pages = 0;
   if (file == nullptr || fscanf(file, "%*u %lu", &pages) != 1)
@@ -71,14 +71,14 @@ double ResidentBytes() {
   return static_cast<double>(pages) * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
 
-std::string LoadedLibrary() {
+std::string loaded_library() {
   Dl_info where;
   void *symbol = dlsym(RTLD_DEFAULT, "fi_getinfo");
   return symbol != nullptr && dladdr(symbol, &where) != 0 ? where.dli_fname : "?";
 }
 
 // 10.0.0.1, 10.0.0.2, ... or 2001:db8::1, ..., all on one port.
-std::vector<char> Addresses(const Options &options) {
+std::vector<char> all_addresses(const Options &options) {
   std::vector<char> bytes;
   for (uint32_t i = 1; i <= options.peers; ++i) {
     sockaddr_in v4{};
@@ -104,23 +104,23 @@ struct SourceEndpoint {
 };
 
 // An enabled endpoint, bound to the vector. It reports sources, because `info` has FI_SOURCE.
-SourceEndpoint EnableSourceEndpoint(fid_domain *domain, fi_info *info, fid_av *av) {
+SourceEndpoint enable_source_endpoint(fid_domain *domain, fi_info *info, fid_av *av) {
   SourceEndpoint opened;
   fi_cq_attr cq_attr{};
   cq_attr.format = FI_CQ_FORMAT_MSG;
   fid_cq *cq = nullptr;
-  Check(fi_cq_open(domain, &cq_attr, &cq, nullptr), "fi_cq_open");
+  check_call(fi_cq_open(domain, &cq_attr, &cq, nullptr), "fi_cq_open");
   opened.cq.reset(cq);
   fid_ep *ep = nullptr;
-  Check(fi_endpoint(domain, info, &ep, nullptr), "fi_endpoint");
+  check_call(fi_endpoint(domain, info, &ep, nullptr), "fi_endpoint");
   opened.ep.reset(ep);
-  Check(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind of the CQ");
-  Check(fi_ep_bind(ep, &av->fid, 0), "fi_ep_bind of the AV");
-  Check(fi_enable(ep), "fi_enable");
+  check_call(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind of the CQ");
+  check_call(fi_ep_bind(ep, &av->fid, 0), "fi_ep_bind of the AV");
+  check_call(fi_enable(ep), "fi_enable");
   return opened;
 }
 
-int Run(const Options &options) {
+int run(const Options &options) {
   std::unique_ptr<fi_info, void (*)(fi_info *)> hints(fi_allocinfo(), fi_freeinfo);
   if (hints == nullptr) throw std::runtime_error("fi_allocinfo: no memory");
   hints->ep_attr->type = FI_EP_RDM;
@@ -133,56 +133,56 @@ int Run(const Options &options) {
   const int rc = fi_getinfo(FI_VERSION(1, 17), nullptr, nullptr, 0, hints.get(), &found);
   if (rc != 0)
     throw std::runtime_error(absl::StrCat("fi_getinfo: no FI_EP_RDM endpoint of provider ",
-                                          options.provider, " in ", LoadedLibrary(), ": ",
+                                          options.provider, " in ", loaded_library(), ": ",
                                           fi_strerror(-rc)));
   const std::unique_ptr<fi_info, void (*)(fi_info *)> info(found, fi_freeinfo);
 
   fid_fabric *fabric = nullptr;
-  Check(fi_fabric(info->fabric_attr, &fabric, nullptr), "fi_fabric");
+  check_call(fi_fabric(info->fabric_attr, &fabric, nullptr), "fi_fabric");
   const Owned<fid_fabric> own_fabric(fabric);
   fid_domain *domain = nullptr;
-  Check(fi_domain(fabric, info.get(), &domain, nullptr), "fi_domain");
+  check_call(fi_domain(fabric, info.get(), &domain, nullptr), "fi_domain");
   const Owned<fid_domain> own_domain(domain);
 
   // The program's own arrays are allocated before the first look at its memory.
-  const std::vector<char> addresses = Addresses(options);
+  const std::vector<char> addresses = all_addresses(options);
   std::vector<fi_addr_t> results(options.peers, FI_ADDR_NOTAVAIL);
 
   fi_av_attr attr{};
   attr.type = FI_AV_TABLE;
   attr.count = options.peers;
-  const double start = ResidentBytes();
+  const double start = resident_bytes();
   fid_av *av = nullptr;
-  Check(fi_av_open(domain, &attr, &av, nullptr), "fi_av_open");
+  check_call(fi_av_open(domain, &attr, &av, nullptr), "fi_av_open");
   const Owned<fid_av> own_av(av);
   const SourceEndpoint endpoint =
-      options.source ? EnableSourceEndpoint(domain, info.get(), av) : SourceEndpoint();
+      options.source ? enable_source_endpoint(domain, info.get(), av) : SourceEndpoint();
 
-  const double before = ResidentBytes();
-  double clock = Now();
+  const double before = resident_bytes();
+  double clock = time_now();
   const int inserted =
       fi_av_insert(av, addresses.data(), options.peers, results.data(), 0, nullptr);
-  const double insert_seconds = Now() - clock;
-  const double after = ResidentBytes();
+  const double insert_seconds = time_now() - clock;
+  const double after = resident_bytes();
   if (inserted != static_cast<int>(options.peers))
     throw std::runtime_error(absl::StrCat("fi_av_insert returned ", inserted));
 
   const size_t size = options.ipv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  clock = Now();
+  clock = time_now();
   for (uint32_t i = 0; i < options.peers; ++i) {
     sockaddr_in6 there{};
     size_t length = sizeof there;
-    Check(fi_av_lookup(av, results[i], &there, &length), "fi_av_lookup");
+    check_call(fi_av_lookup(av, results[i], &there, &length), "fi_av_lookup");
     if (length != size || memcmp(&there, addresses.data() + i * size, size) != 0)
       throw std::runtime_error(absl::StrCat("fi_av_lookup: entry ", i, " is another peer"));
   }
-  const double lookup_seconds = Now() - clock;
-  clock = Now();
-  Check(fi_av_remove(av, results.data(), options.peers, 0), "fi_av_remove");
-  const double remove_seconds = Now() - clock;
+  const double lookup_seconds = time_now() - clock;
+  clock = time_now();
+  check_call(fi_av_remove(av, results.data(), options.peers, 0), "fi_av_remove");
+  const double remove_seconds = time_now() - clock;
 
   absl::PrintF("%s, %s (%s)\n", info->fabric_attr->prov_name, options.ipv6 ? "IPv6" : "IPv4",
-               LoadedLibrary());
+               loaded_library());
   absl::PrintF("%10s %12s %12s %10s %10s %10s\n", "peers", "bytes/peer", "with open", "insert s",
                "lookup s", "remove s");
   absl::PrintF("%10u %12.1f %12.1f %10.3f %10.3f %10.3f\n", options.peers,
@@ -206,7 +206,7 @@ int main(int argc, char **argv) {
     app.add_flag("-6,--ipv6", options.ipv6, "IPv6 peers");
     app.add_flag("--source", options.source, "with an endpoint that reports sources (FI_SOURCE)");
     CLI11_PARSE(app, argc, argv);
-    return weft::bench::Run(options);
+    return weft::bench::run(options);
   } catch (const std::exception &error) {
     absl::FPrintF(stderr, "weft-av-bench: %s\n", error.what());
     return 1;

@@ -5,14 +5,14 @@
 //
 // Example:
 //     template <class Transport>
-//     void AwaitOne(Transport &transport, Watch &watch) {
-//       watch.Start("ping-pong", 30.0);  // transport.SlowCheck() calls watch.Check()
-//       SpinUntil(transport, [&] { return transport.received() == 1; });
+//     void await_one(Transport &transport, Watch &watch) {
+//       watch.start("ping-pong", 30.0);  // transport.slow_check() calls watch.check_call()
+//       spin_until(transport, [&] { return transport.received() == 1; });
 //     }
 //
 // Not for use outside bench/: the benchmark shares no code with the library that it measures.
-#ifndef WEFT_BENCH_BENCH_H_
-#define WEFT_BENCH_BENCH_H_
+#ifndef WEFT_BENCH_BENCH_H
+#define WEFT_BENCH_BENCH_H
 
 #include <absl/strings/str_format.h>
 #include <stdio.h>
@@ -37,12 +37,12 @@ class Error : public std::runtime_error {
 
 // Out of line: it stands in the loops that are timed.
 template <class... Args>
-[[noreturn, gnu::noinline, gnu::cold]] void Fail(const absl::FormatSpec<Args...> &format,
+[[noreturn, gnu::noinline, gnu::cold]] void fail(const absl::FormatSpec<Args...> &format,
                                                  const Args &...args) {
   throw Error(absl::StrFormat(format, args...));
 }
 
-inline uint64_t NowNs() {
+inline uint64_t now_ns() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
@@ -50,7 +50,7 @@ inline uint64_t NowNs() {
 
 // The exit status of a program whose main is `body`; a failure is told, and is 1.
 template <class Body>
-int RunProgram(const char *name, Body body) {
+int run_program(const char *name, Body body) {
   try {
     return body();
   } catch (const std::exception &failure) {
@@ -60,7 +60,7 @@ int RunProgram(const char *name, Body body) {
 }
 
 // The middle one of `values`, of which there is at least one.
-inline double Median(std::vector<double> values) {
+inline double median_of(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
@@ -68,15 +68,15 @@ inline double Median(std::vector<double> values) {
 
 enum class Test { kLat, kBw, kRate, kWriteLat, kWriteBw, kReadLat, kReadBw, kOverlap };
 
-const char *TestName(Test test);
-bool ParseTest(const std::string &name, Test *test);
-inline bool IsLatency(Test t) {
+const char *test_name(Test test);
+bool parse_test(const std::string &name, Test *test);
+inline bool is_latency(Test t) {
   return t == Test::kLat || t == Test::kWriteLat || t == Test::kReadLat;
 }
-inline bool IsWrite(Test t) {
+inline bool is_write(Test t) {
   return t == Test::kWriteLat || t == Test::kWriteBw;
 }
-inline bool IsRead(Test t) {
+inline bool is_read(Test t) {
   return t == Test::kReadLat || t == Test::kReadBw;
 }
 
@@ -126,15 +126,15 @@ class Arena {
   char *base() const { return base_; }
   size_t length() const { return length_; }
   uint32_t depth() const { return depth_; }
-  bool Fits(const Spec &spec) const;
+  bool fits(const Spec &spec) const;
   // Every slot idle, as it must be between two measurements.
-  void Reset();
+  void reset();
 
   Slot &tx(uint64_t i) { return tx_[i % tx_.size()]; }
   Slot &rx(uint64_t i) { return rx_[i % rx_.size()]; }
   Slot &control_tx(uint64_t i) { return control_tx_[i % kControlSlots]; }
   Slot &control_rx(uint64_t i) { return control_rx_[i % kControlSlots]; }
-  void ForEach(void (*visit)(Slot &, void *), void *argument);
+  void for_each(void (*visit)(Slot &, void *), void *argument);
 
  private:
   size_t size_;
@@ -146,21 +146,21 @@ class Arena {
 
 // The pattern that the data check expects. It depends on the message's number and the byte's place,
 // so the check sees a lost, repeated, torn or shifted message.
-void FillPattern(char *data, size_t size, uint64_t message);
+void fill_pattern(char *data, size_t size, uint64_t message);
 // Number of bytes before the first wrong one; `size` if all are right.
-size_t CheckPattern(const char *data, size_t size, uint64_t message);
-void ExpectPattern(const char *data, size_t size, uint64_t message);
+size_t check_pattern(const char *data, size_t size, uint64_t message);
+void expect_pattern(const char *data, size_t size, uint64_t message);
 
 // Durations in nanoseconds of the iterations of one run.
 class Samples {
  public:
-  void Reserve(size_t n) { ns_.reserve(n); }
-  void Add(uint64_t ns) { ns_.push_back(ns); }
-  void Clear() { ns_.clear(); }
+  void reserve(size_t n) { ns_.reserve(n); }
+  void add(uint64_t ns) { ns_.push_back(ns); }
+  void clear() { ns_.clear(); }
   size_t count() const { return ns_.size(); }
-  void Sort();
-  // After Sort(); 0 <= fraction <= 1, nearest rank.
-  uint64_t Percentile(double fraction) const;
+  void sort();
+  // After sort(); 0 <= fraction <= 1, nearest rank.
+  uint64_t percentile(double fraction) const;
   double total() const;
 
  private:
@@ -173,13 +173,13 @@ class Control;
 class Watch {
  public:
   explicit Watch(Control *control) : control_(control) {}
-  void Start(const char *what, double seconds);
+  void start(const char *what, double seconds);
   // Throws when the deadline has passed or the peer has died or reported an error.
-  void Check();
-  void CheckDeadline() const;
+  void check_call();
+  void check_deadline() const;
   // After a failure of the transport: if the peer has died or has reported an error, throws that,
   // because it explains more. Waits up to 250 ms for it.
-  void BlamePeer();
+  void blame_peer();
 
  private:
   Control *control_;
@@ -191,17 +191,17 @@ class Watch {
 // Polls `transport` until `done()`. Every 8192 polls it checks the deadline and the peer, too
 // seldom to show in a percentile.
 template <class Transport, class Done>
-inline void SpinUntil(Transport &transport, Done done) {
+inline void spin_until(Transport &transport, Done done) {
   uint32_t polls = 0;
   while (!done()) {
-    transport.Progress();
+    transport.progress();
     if (++polls == 8192) {
       polls = 0;
-      transport.SlowCheck();
+      transport.slow_check();
     }
   }
 }
 
 }  // namespace weft::bench
 
-#endif  // WEFT_BENCH_BENCH_H_
+#endif  // WEFT_BENCH_BENCH_H

@@ -13,7 +13,7 @@ namespace weft::bench {
 
 namespace {
 
-size_t ParseSize(absl::string_view text) {
+size_t parse_size(absl::string_view text) {
   absl::string_view digits = text;
   unsigned shift = 0;
   if (absl::ConsumeSuffix(&digits, "K") || absl::ConsumeSuffix(&digits, "k")) {
@@ -23,7 +23,7 @@ size_t ParseSize(absl::string_view text) {
   }
   uint64_t number = 0;
   if (!absl::SimpleAtoi(digits, &number) || number == 0 || number > (kMaxSize >> shift)) {
-    Fail("size '%s' is not a number from 1 to 1024M (suffixes K and M mean 1024 and 1048576)",
+    fail("size '%s' is not a number from 1 to 1024M (suffixes K and M mean 1024 and 1048576)",
          text);
   }
   return number << shift;
@@ -31,7 +31,7 @@ size_t ParseSize(absl::string_view text) {
 
 }  // namespace
 
-std::vector<size_t> ParseSizes(const std::string &text, Test test) {
+std::vector<size_t> parse_sizes(const std::string &text, Test test) {
   std::vector<size_t> sizes;
   if (text.empty() && (test == Test::kRate || test == Test::kOverlap)) return {64};
   if (text.empty() || text == "all") {
@@ -39,28 +39,28 @@ std::vector<size_t> ParseSizes(const std::string &text, Test test) {
     return sizes;
   }
   for (const absl::string_view part : absl::StrSplit(text, ',', absl::SkipEmpty()))
-    sizes.push_back(ParseSize(part));
+    sizes.push_back(parse_size(part));
   if (test == Test::kOverlap && std::ranges::any_of(sizes, [](size_t size) { return size < 8; })) {
-    Fail("overlap wants messages of at least 8 bytes, for the time in them");
+    fail("overlap wants messages of at least 8 bytes, for the time in them");
   }
-  if (sizes.empty()) Fail("--sizes names no size");
+  if (sizes.empty()) fail("--sizes names no size");
   return sizes;
 }
 
-std::vector<int> ParseCpus(const std::string &text) {
+std::vector<int> parse_cpus(const std::string &text) {
   std::vector<int> cpus;
   for (const absl::string_view part : absl::StrSplit(text, ',', absl::SkipEmpty())) {
     int cpu = 0;
     if (!absl::SimpleAtoi(part, &cpu) || cpu < 0 || cpu >= CPU_SETSIZE) {
-      Fail("--cpus: '%s' is not a CPU number", part);
+      fail("--cpus: '%s' is not a CPU number", part);
     }
     cpus.push_back(cpu);
   }
-  if (cpus.size() != 2) Fail("--cpus wants two CPU numbers, client and server, such as 0,1");
+  if (cpus.size() != 2) fail("--cpus wants two CPU numbers, client and server, such as 0,1");
   return cpus;
 }
 
-void AddOptions(CLI::App &app, Options &options) {
+void add_options(CLI::App &app, Options &options) {
   app.option_defaults()->always_capture_default();
   app.add_option("host", options.host, "Host on which `weft-bench --server` runs");
   app.add_flag("--server", options.server, "Be the server of one client, then end");
@@ -134,7 +134,7 @@ void AddOptions(CLI::App &app, Options &options) {
   app.add_option("--line-fd", options.line_fd)->group("");
 }
 
-Selection SelectTests(const Options &options) {
+Selection select_tests(const Options &options) {
   Selection selection;
   const std::vector<std::string> names = absl::StrSplit(options.tests, ',', absl::SkipEmpty());
   for (const std::string &name : names) {
@@ -143,11 +143,11 @@ Selection SelectTests(const Options &options) {
       selection.memory = true;
     } else if (name == "startup") {
       selection.startup = true;
-    } else if (ParseTest(name, &test)) {
-      ParseSizes(options.sizes, test);  // Reports errors before anything is started.
+    } else if (parse_test(name, &test)) {
+      parse_sizes(options.sizes, test);  // Reports errors before anything is started.
       selection.tests.push_back(test);
     } else {
-      Fail(
+      fail(
           "unknown test '%s': know lat bw rate write_lat write_bw read_lat read_bw overlap memory "
           "startup",
           name);

@@ -3,16 +3,16 @@
 // The command line of weft-bench.
 //
 // Example:
-//     Selection Read(int argc, char **argv, Options &options) {
+//     Selection read(int argc, char **argv, Options &options) {
 //       CLI::App app;
-//       AddOptions(app, options);
+//       add_options(app, options);
 //       app.parse(argc, argv);  // --local -t lat,bw
-//       return SelectTests(options);
+//       return select_tests(options);
 //     }
 //
 // Errors are thrown as Error.
-#ifndef WEFT_BENCH_BENCH_OPTIONS_H_
-#define WEFT_BENCH_BENCH_OPTIONS_H_
+#ifndef WEFT_BENCH_BENCH_OPTIONS_H
+#define WEFT_BENCH_BENCH_OPTIONS_H
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
@@ -57,20 +57,20 @@ struct Options {
   std::string expect_library;
 };
 
-void AddOptions(CLI::App &app, Options &options);
+void add_options(CLI::App &app, Options &options);
 
 // What --test names.
 struct Selection {
   std::vector<Test> tests;
   bool memory = false, startup = false;
 };
-Selection SelectTests(const Options &options);
+Selection select_tests(const Options &options);
 
 // "1,64,4K", "all", or the default of `test` for an empty text.
-std::vector<size_t> ParseSizes(const std::string &text, Test test);
+std::vector<size_t> parse_sizes(const std::string &text, Test test);
 // "0,1": the CPUs of client and server.
-std::vector<int> ParseCpus(const std::string &text);
+std::vector<int> parse_cpus(const std::string &text);
 
 }  // namespace weft::bench
 
-#endif  // WEFT_BENCH_BENCH_OPTIONS_H_
+#endif  // WEFT_BENCH_BENCH_OPTIONS_H

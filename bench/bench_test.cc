@@ -27,15 +27,15 @@ struct Pair {
   Fd client, server;
 };
 
-Pair Connected() {
-  Fd listener = Listen("127.0.0.1", 0);
+Pair connected() {
+  Fd listener = listen("127.0.0.1", 0);
   Pair pair;
-  pair.client = Dial("127.0.0.1", LocalPort(listener.get()), 5);
-  pair.server = AcceptOne(listener.get(), 5);
+  pair.client = dial("127.0.0.1", local_port(listener.get()), 5);
+  pair.server = accept_one(listener.get(), 5);
   return pair;
 }
 
-std::string FailureOf(const std::function<void()> &run) {
+std::string failure_of(const std::function<void()> &run) {
   try {
     run();
   } catch (const Error &failure) {
@@ -47,12 +47,12 @@ std::string FailureOf(const std::function<void()> &run) {
 TEST(Pattern, SeesEveryWrongByteAndEveryWrongMessage) {
   for (size_t size : {1, 7, 8, 9, 64, 1000}) {
     std::vector<char> data(size);
-    FillPattern(data.data(), size, 5);
-    EXPECT_EQ(CheckPattern(data.data(), size, 5), size);
-    EXPECT_NE(CheckPattern(data.data(), size, 6), size) << size;
+    fill_pattern(data.data(), size, 5);
+    EXPECT_EQ(check_pattern(data.data(), size, 5), size);
+    EXPECT_NE(check_pattern(data.data(), size, 6), size) << size;
     for (size_t i = 0; i < size; ++i) {
       data[i] ^= 1;
-      EXPECT_EQ(CheckPattern(data.data(), size, 5), i);
+      EXPECT_EQ(check_pattern(data.data(), size, 5), i);
       data[i] ^= 1;
     }
   }
@@ -60,8 +60,8 @@ TEST(Pattern, SeesEveryWrongByteAndEveryWrongMessage) {
 
 TEST(Pattern, SeesAShiftedMessage) {
   std::vector<char> data(72);
-  FillPattern(data.data(), data.size(), 1);
-  EXPECT_NE(CheckPattern(data.data() + 8, 64, 1), 64u);
+  fill_pattern(data.data(), data.size(), 1);
+  EXPECT_NE(check_pattern(data.data() + 8, 64, 1), 64u);
 }
 
 TEST(Arena, SlotsAreAlignedAndHaveRoomInFront) {
@@ -83,64 +83,64 @@ TEST(Arena, SlotsAreAlignedAndHaveRoomInFront) {
     }
   }
   EXPECT_LE(starts.back() + 100, arena.base() + arena.length());
-  EXPECT_TRUE(arena.Fits(spec));
+  EXPECT_TRUE(arena.fits(spec));
   spec.size = 101;
-  EXPECT_FALSE(arena.Fits(spec));
+  EXPECT_FALSE(arena.fits(spec));
 }
 
 TEST(Samples, NearestRank) {
   Samples samples;
-  for (uint64_t i = 100; i > 0; --i) samples.Add(i);
-  samples.Sort();
-  EXPECT_EQ(samples.Percentile(0), 1u);
-  EXPECT_EQ(samples.Percentile(0.5), 50u);
-  EXPECT_EQ(samples.Percentile(0.99), 99u);
-  EXPECT_EQ(samples.Percentile(1), 100u);
+  for (uint64_t i = 100; i > 0; --i) samples.add(i);
+  samples.sort();
+  EXPECT_EQ(samples.percentile(0), 1u);
+  EXPECT_EQ(samples.percentile(0.5), 50u);
+  EXPECT_EQ(samples.percentile(0.99), 99u);
+  EXPECT_EQ(samples.percentile(1), 100u);
   EXPECT_EQ(samples.total(), 5050);
-  EXPECT_EQ(Samples().Percentile(0.5), 0u);
+  EXPECT_EQ(Samples().percentile(0.5), 0u);
 }
 
 TEST(Control, CarriesMessagesAndReportsErrorsAndTheEnd) {
-  Pair pair = Connected();
+  Pair pair = connected();
   Control client(std::move(pair.client));
   {
     Control server(std::move(pair.server));
-    EXPECT_FALSE(client.Readable());
-    server.Send({{"a", 1}});
-    server.Send({{"b", std::string(10000, 'x')}});
-    EXPECT_EQ(client.Receive(5).value("a", 0), 1);
-    EXPECT_EQ(client.Receive(5).value("b", "").size(), 10000u);
-    client.CheckPeer();
-    server.Send({{"error", "out of cheese"}});
-    EXPECT_NE(FailureOf([&] { client.Receive(5); }).find("out of cheese"), std::string::npos);
-    server.Send({{"error", "still out"}});
-    EXPECT_TRUE(client.Readable(5));
-    EXPECT_NE(FailureOf([&] { client.CheckPeer(); }).find("still out"), std::string::npos);
-    EXPECT_THROW(client.Receive(5), Error);
-    EXPECT_NE(FailureOf([&] { client.Receive(0.01); }).find("no answer"), std::string::npos);
+    EXPECT_FALSE(client.readable());
+    server.send({{"a", 1}});
+    server.send({{"b", std::string(10000, 'x')}});
+    EXPECT_EQ(client.receive(5).value("a", 0), 1);
+    EXPECT_EQ(client.receive(5).value("b", "").size(), 10000u);
+    client.check_peer();
+    server.send({{"error", "out of cheese"}});
+    EXPECT_NE(failure_of([&] { client.receive(5); }).find("out of cheese"), std::string::npos);
+    server.send({{"error", "still out"}});
+    EXPECT_TRUE(client.readable(5));
+    EXPECT_NE(failure_of([&] { client.check_peer(); }).find("still out"), std::string::npos);
+    EXPECT_THROW(client.receive(5), Error);
+    EXPECT_NE(failure_of([&] { client.receive(0.01); }).find("no answer"), std::string::npos);
   }
-  EXPECT_NE(FailureOf([&] { client.Receive(5); }).find("gone"), std::string::npos);
-  EXPECT_NE(FailureOf([&] { client.CheckPeer(); }).find("gone"), std::string::npos);
+  EXPECT_NE(failure_of([&] { client.receive(5); }).find("gone"), std::string::npos);
+  EXPECT_NE(failure_of([&] { client.check_peer(); }).find("gone"), std::string::npos);
 }
 
 TEST(Control, RefusesWhatIsNotJson) {
-  Pair pair = Connected();
+  Pair pair = connected();
   Control client(std::move(pair.client));
   ASSERT_EQ(send(pair.server.get(), "hello\n", 6, 0), 6);
-  EXPECT_NE(FailureOf([&] { client.Receive(5); }).find("no JSON"), std::string::npos);
+  EXPECT_NE(failure_of([&] { client.receive(5); }).find("no JSON"), std::string::npos);
   ASSERT_EQ(send(pair.server.get(), "{\"a\":", 5, 0), 5);
-  pair.server.Reset();
-  EXPECT_NE(FailureOf([&] { client.Receive(5); }).find("middle"), std::string::npos);
+  pair.server.reset();
+  EXPECT_NE(failure_of([&] { client.receive(5); }).find("middle"), std::string::npos);
 }
 
 TEST(Control, DialWithoutAListenerFails) {
   uint16_t port;
   {
-    Fd listener = Listen("127.0.0.1", 0);
-    port = LocalPort(listener.get());
+    Fd listener = listen("127.0.0.1", 0);
+    port = local_port(listener.get());
   }
-  EXPECT_NE(FailureOf([&] { Dial("127.0.0.1", port, 5); }).find("refused"), std::string::npos);
-  EXPECT_NE(FailureOf([&] { Dial("no-such-host.invalid", 1, 5); }).find("cannot resolve"),
+  EXPECT_NE(failure_of([&] { dial("127.0.0.1", port, 5); }).find("refused"), std::string::npos);
+  EXPECT_NE(failure_of([&] { dial("no-such-host.invalid", 1, 5); }).find("cannot resolve"),
             std::string::npos);
 }
 
@@ -152,33 +152,33 @@ TEST_P(RawPattern, DeliversEveryByte) {
   Spec spec;
   spec.test = test;
   spec.size = size;
-  spec.window = IsLatency(test) ? 1 : 6;
-  spec.ack_every = IsLatency(test) ? 1 : 3;
+  spec.window = is_latency(test) ? 1 : 6;
+  spec.ack_every = is_latency(test) ? 1 : 3;
   spec.iterations = 6;
   spec.check = true;
   spec.more = more;
-  Pair pair = Connected();
+  Pair pair = connected();
   std::string server_failure;
   Watch client_watch(nullptr), server_watch(nullptr);
-  client_watch.Start("client", 60);
-  server_watch.Start("server", 60);
+  client_watch.start("client", 60);
+  server_watch.start("server", 60);
   RawTransport client(std::move(pair.client), &client_watch);
   RawTransport server(std::move(pair.server), &server_watch);
   Arena client_arena(spec), server_arena(spec);
-  client.Begin(client_arena, spec);
-  server.Begin(server_arena, spec);
-  Prepare(client, client_arena, spec, true);
-  Prepare(server, server_arena, spec, false);
+  client.begin(client_arena, spec);
+  server.begin(server_arena, spec);
+  prepare(client, client_arena, spec, true);
+  prepare(server, server_arena, spec, false);
   std::thread thread(
-      [&] { server_failure = FailureOf([&] { RunServer(server, server_arena, spec); }); });
+      [&] { server_failure = failure_of([&] { run_server(server, server_arena, spec); }); });
   Samples samples;
-  EXPECT_EQ(FailureOf([&] { RunClient(client, client_arena, spec, &samples); }), "no failure");
+  EXPECT_EQ(failure_of([&] { run_client(client, client_arena, spec, &samples); }), "no failure");
   thread.join();
   EXPECT_EQ(server_failure, "no failure");
   EXPECT_EQ(samples.count(), spec.iterations);
-  // Begin() throws if bytes of the measurement are left over.
-  client.Begin(client_arena, spec);
-  server.Begin(server_arena, spec);
+  // begin() throws if bytes of the measurement are left over.
+  client.begin(client_arena, spec);
+  server.begin(server_arena, spec);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RawPattern,
@@ -195,24 +195,24 @@ TEST(Raw, ReportsAClosedPeerAndAStreamOutOfStep) {
     spec.test = test;
     Arena arena(spec);
     Watch watch(nullptr);
-    watch.Start("test", 60);
+    watch.start("test", 60);
     const auto wait = [&](RawTransport &t) {
-      return FailureOf([&] { SpinUntil(t, [&] { return t.received() > 0; }); });
+      return failure_of([&] { spin_until(t, [&] { return t.received() > 0; }); });
     };
     {
-      Pair pair = Connected();
+      Pair pair = connected();
       RawTransport transport(std::move(pair.client), &watch);
-      transport.Begin(arena, spec);
-      transport.PostReceive(arena.rx(0), spec.size);
+      transport.begin(arena, spec);
+      transport.post_receive(arena.rx(0), spec.size);
       ASSERT_EQ(send(pair.server.get(), "0123456789abcdef0123", 20, 0), 20);
       EXPECT_NE(wait(transport).find("out of step"), std::string::npos);
     }
     {
-      Pair pair = Connected();
+      Pair pair = connected();
       RawTransport transport(std::move(pair.client), &watch);
-      transport.Begin(arena, spec);
-      transport.PostReceive(arena.rx(0), spec.size);
-      pair.server.Reset();
+      transport.begin(arena, spec);
+      transport.post_receive(arena.rx(0), spec.size);
+      pair.server.reset();
       EXPECT_NE(wait(transport).find("closed"), std::string::npos);
     }
   }
@@ -222,28 +222,28 @@ TEST(SharedLine, MeasuresARoundTripAndEndsWithoutAnswer) {
   SharedLine asks;
   SharedLine answers(Fd(dup(asks.fd())));
   for (int i = 0; i < 2; ++i) {
-    std::jthread other([&] { answers.Answer(60); });
-    const double ns = asks.Ask(60);
+    std::jthread other([&] { answers.answer(60); });
+    const double ns = asks.ask(60);
     other.join();
     EXPECT_GT(ns, 1);  // between no two threads is it shorter
     EXPECT_LT(ns, 1e9);
   }
-  EXPECT_THROW(answers.Answer(0.01), Error);
-  EXPECT_THROW(asks.Ask(0.01), Error);
+  EXPECT_THROW(answers.answer(0.01), Error);
+  EXPECT_THROW(asks.ask(0.01), Error);
 }
 
 TEST(Watch, EndsASpinAtItsDeadline) {
   Spec spec;
   spec.size = 64;
   Arena arena(spec);
-  Pair pair = Connected();
+  Pair pair = connected();
   Watch watch(nullptr);
-  watch.Start("waiting for Godot", 0.05);
+  watch.start("waiting for Godot", 0.05);
   RawTransport transport(std::move(pair.client), &watch);
-  transport.Begin(arena, spec);
-  transport.PostReceive(arena.rx(0), spec.size);
-  EXPECT_NE(FailureOf([&] {
-              SpinUntil(transport, [&] { return transport.received() > 0; });
+  transport.begin(arena, spec);
+  transport.post_receive(arena.rx(0), spec.size);
+  EXPECT_NE(failure_of([&] {
+              spin_until(transport, [&] { return transport.received() > 0; });
             }).find("waiting for Godot did not finish"),
             std::string::npos);
 }

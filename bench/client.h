@@ -4,17 +4,17 @@
 // figures.
 //
 // Example:
-//     nlohmann::json LatencyOf(const Options &options) {
-//       Client client(Dial(options.host, options.port, options.timeout), options, nullptr);
+//     nlohmann::json latency_of(const Options &options) {
+//       Client client(dial(options.host, options.port, options.timeout), options, nullptr);
 //       nlohmann::json report;
-//       client.RunTests({Test::kLat}, &report);
-//       client.Quit();
+//       client.run_tests({Test::kLat}, &report);
+//       client.quit();
 //       return report["results"];
 //     }
 //
 // Throws Error when the peer fails or is gone.
-#ifndef WEFT_BENCH_CLIENT_H_
-#define WEFT_BENCH_CLIENT_H_
+#ifndef WEFT_BENCH_CLIENT_H
+#define WEFT_BENCH_CLIENT_H
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -36,20 +36,20 @@ class Client {
       : options_(options), control_(std::move(connection)), watch_(&control_), line_(line) {}
 
   // Appends to report["results"] and prints a line for each.
-  void RunTests(const std::vector<Test> &tests, nlohmann::json *report);
-  void RunMemory(nlohmann::json *report);
-  void Quit();
+  void run_tests(const std::vector<Test> &tests, nlohmann::json *report);
+  void run_memory(nlohmann::json *report);
+  void quit();
   // Tells a peer that still waits why this side ends; nothing if it is gone.
-  void TellPeer(const std::string &failure);
+  void tell_peer(const std::string &failure);
 
  private:
-  void Open(bool rma, nlohmann::json *report);
-  void NoteLibrary(const nlohmann::json &opened, nlohmann::json *report);
-  nlohmann::json Measure(Test test, size_t size);
-  double DistanceNs();
+  void open(bool rma, nlohmann::json *report);
+  void note_library(const nlohmann::json &opened, nlohmann::json *report);
+  nlohmann::json measure(Test test, size_t size);
+  double distance_ns();
   // Warms everything up and finds how many iterations fill the time that was asked for.
-  void Calibrate(Spec *spec);
-  void Execute(const Spec &spec, Samples *samples, uint64_t *waited_ns);
+  void calibrate(Spec *spec);
+  void execute(const Spec &spec, Samples *samples, uint64_t *waited_ns);
 
   const Options &options_;
   Control control_;
@@ -60,4 +60,4 @@ class Client {
 
 }  // namespace weft::bench
 
-#endif  // WEFT_BENCH_CLIENT_H_
+#endif  // WEFT_BENCH_CLIENT_H

@@ -7,8 +7,8 @@ namespace weft::bench {
 
 using nlohmann::json;
 
-json ToJson(const Spec &spec) {
-  return {{"test", TestName(spec.test)},
+json to_json(const Spec &spec) {
+  return {{"test", test_name(spec.test)},
           {"size", spec.size},
           {"window", spec.window},
           {"ack_every", spec.ack_every},
@@ -18,9 +18,9 @@ json ToJson(const Spec &spec) {
           {"inject", spec.inject}};
 }
 
-Spec SpecFromJson(const json &j) {
+Spec spec_from_json(const json &j) {
   Spec spec;
-  if (!ParseTest(j.value("test", ""), &spec.test)) Fail("the peer asks for an unknown test");
+  if (!parse_test(j.value("test", ""), &spec.test)) fail("the peer asks for an unknown test");
   spec.size = j.value("size", size_t{0});
   spec.window = j.value("window", 0u);
   spec.ack_every = j.value("ack_every", 0u);
@@ -30,12 +30,12 @@ Spec SpecFromJson(const json &j) {
   spec.inject = j.value("inject", false);
   if (spec.size == 0 || spec.size > kMaxSize || spec.window == 0 || spec.window > 1024 ||
       spec.ack_every == 0 || spec.window % spec.ack_every != 0 || spec.iterations == 0) {
-    Fail("the peer asks for an impossible measurement: %s", j.dump());
+    fail("the peer asks for an impossible measurement: %s", j.dump());
   }
   return spec;
 }
 
-json ToJson(const FabricOptions &options) {
+json to_json(const FabricOptions &options) {
   return {{"provider", options.provider}, {"domain", options.domain},
           {"rdm", options.rdm},           {"tagged", options.tagged},
           {"rma", options.rma},           {"split_cq", options.split_cq},
@@ -44,7 +44,7 @@ json ToJson(const FabricOptions &options) {
           {"counters", options.counters}, {"multi_recv", options.multi_recv}};
 }
 
-FabricOptions FabricFromJson(const json &j) {
+FabricOptions fabric_from_json(const json &j) {
   FabricOptions options;
   options.provider = j.value("provider", "");
   // A domain names an interface of one host; the server finds its own by address.
@@ -61,11 +61,11 @@ FabricOptions FabricFromJson(const json &j) {
   return options;
 }
 
-json ToJson(const Library &library) {
+json to_json(const Library &library) {
   return {{"path", library.path}, {"version", library.version}};
 }
 
-json ToJson(const MemoryResult &r) {
+json to_json(const MemoryResult &r) {
   return {{"before_bytes", r.before_bytes},
           {"after_bytes", r.after_bytes},
           {"per_endpoint_bytes", r.per_endpoint},

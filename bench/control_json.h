@@ -4,12 +4,12 @@
 //
 // Example:
 //     #include "bench/control.h"
-//     Spec Exchanged(Control &control, const Spec &spec) {
-//       control.Send(ToJson(spec));
-//       return SpecFromJson(control.Receive(10.0));  // throws if a value is out of its range
+//     Spec exchanged(Control &control, const Spec &spec) {
+//       control.send(to_json(spec));
+//       return spec_from_json(control.receive(10.0));  // throws if a value is out of its range
 //     }
-#ifndef WEFT_BENCH_CONTROL_JSON_H_
-#define WEFT_BENCH_CONTROL_JSON_H_
+#ifndef WEFT_BENCH_CONTROL_JSON_H
+#define WEFT_BENCH_CONTROL_JSON_H
 
 #include <nlohmann/json.hpp>
 
@@ -21,13 +21,13 @@ namespace weft::bench {
 
 inline constexpr int kProtocol = 1;  // Both sides must be the same program.
 
-nlohmann::json ToJson(const Spec &spec);
-nlohmann::json ToJson(const FabricOptions &options);
-nlohmann::json ToJson(const Library &library);
-nlohmann::json ToJson(const MemoryResult &result);
-Spec SpecFromJson(const nlohmann::json &j);
-FabricOptions FabricFromJson(const nlohmann::json &j);
+nlohmann::json to_json(const Spec &spec);
+nlohmann::json to_json(const FabricOptions &options);
+nlohmann::json to_json(const Library &library);
+nlohmann::json to_json(const MemoryResult &result);
+Spec spec_from_json(const nlohmann::json &j);
+FabricOptions fabric_from_json(const nlohmann::json &j);
 
 }  // namespace weft::bench
 
-#endif  // WEFT_BENCH_CONTROL_JSON_H_
+#endif  // WEFT_BENCH_CONTROL_JSON_H

@@ -15,7 +15,7 @@ namespace weft::bench {
 namespace {
 
 // The first CPU of the core to which `cpu` belongs.
-int CoreOf(int cpu) {
+int core_of(int cpu) {
   std::ifstream file(
       absl::StrCat("/sys/devices/system/cpu/cpu", cpu, "/topology/thread_siblings_list"));
   int first = cpu;
@@ -25,17 +25,17 @@ int CoreOf(int cpu) {
 
 }  // namespace
 
-void PinTo(int cpu) {
+void pin_to(int cpu) {
   if (cpu < 0) return;
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(cpu, &set);
   if (sched_setaffinity(0, sizeof set, &set) != 0) {
-    Fail("cannot pin to CPU %d: %s (taskset -p $$ shows the allowed ones)", cpu, strerror(errno));
+    fail("cannot pin to CPU %d: %s (taskset -p $$ shows the allowed ones)", cpu, strerror(errno));
   }
 }
 
-std::vector<int> ChooseCpus() {
+std::vector<int> choose_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) return {};
@@ -44,13 +44,13 @@ std::vector<int> ChooseCpus() {
     if (CPU_ISSET(cpu, &set)) allowed.push_back(cpu);
   }
   for (int cpu : allowed) {
-    if (CoreOf(cpu) != CoreOf(allowed[0])) return {allowed[0], cpu};
+    if (core_of(cpu) != core_of(allowed[0])) return {allowed[0], cpu};
   }
   if (allowed.size() >= 2) return {allowed[0], allowed[1]};
   return {};
 }
 
-uint64_t WaitedNs() {
+uint64_t cpu_wait_ns() {
   std::ifstream file("/proc/thread-self/schedstat");
   uint64_t running = 0, waiting = 0;
   file >> running >> waiting;

@@ -3,11 +3,11 @@
 // The CPUs that the two sides run on.
 //
 // Example (statements):
-//     const std::vector<int> cpus = ChooseCpus();
-//     if (!cpus.empty()) PinTo(cpus[0]);
-//     const uint64_t before = WaitedNs();
-#ifndef WEFT_BENCH_CPUS_H_
-#define WEFT_BENCH_CPUS_H_
+//     const std::vector<int> cpus = choose_cpus();
+//     if (!cpus.empty()) pin_to(cpus[0]);
+//     const uint64_t before = cpu_wait_ns();
+#ifndef WEFT_BENCH_CPUS_H
+#define WEFT_BENCH_CPUS_H
 
 #include <cstdint>
 #include <vector>
@@ -15,15 +15,15 @@
 namespace weft::bench {
 
 // Nothing for a negative number.
-void PinTo(int cpu);
+void pin_to(int cpu);
 
 // Two CPUs of different cores if the process may use such; empty if it may use only one.
-std::vector<int> ChooseCpus();
+std::vector<int> choose_cpus();
 
 // How long this thread has waited for its CPU so far, in nanoseconds. The benchmark always spins,
 // so the wait shows the other load of the machine. 0 where the kernel does not tell.
-uint64_t WaitedNs();
+uint64_t cpu_wait_ns();
 
 }  // namespace weft::bench
 
-#endif  // WEFT_BENCH_CPUS_H_
+#endif  // WEFT_BENCH_CPUS_H

@@ -6,10 +6,10 @@
 // see that, so both sides of --local measure it, before and after each size.
 //
 // Example (statements):
-//     SharedLine line;                 // the other side: SharedLine(Fd(inherited)).Answer(10.0)
-//     const double ns = line.Ask(10.0);
-#ifndef BENCH_DISTANCE_H_
-#define BENCH_DISTANCE_H_
+//     SharedLine line;                 // the other side: SharedLine(Fd(inherited)).answer(10.0)
+//     const double ns = line.ask(10.0);
+#ifndef WEFT_BENCH_DISTANCE_H
+#define WEFT_BENCH_DISTANCE_H
 
 #include <atomic>
 #include <cstdint>
@@ -29,14 +29,14 @@ class SharedLine {
 
   int fd() const { return fd_.get(); }
 
-  // Ask() returns the nanoseconds of an undisturbed round trip; the other side must be in Answer().
+  // ask() returns the nanoseconds of an undisturbed round trip; the other side must be in answer().
   // Both throw an Error if the other side is silent for `seconds`.
-  double Ask(double seconds);
-  void Answer(double seconds);
+  double ask(double seconds);
+  void answer(double seconds);
 
  private:
-  void Map();
-  void Await(uint64_t value, uint64_t deadline_ns) const;
+  void map();
+  void await(uint64_t value, uint64_t deadline_ns) const;
 
   Fd fd_;
   std::atomic<uint64_t> *ball_ = nullptr;  // odd: a question that waits for its answer

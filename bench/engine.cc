@@ -3,31 +3,31 @@
 
 namespace weft::bench {
 
-Arena &Engine::ArenaFor(const Spec &spec) {
-  if (arena && arena->Fits(spec)) {
-    arena->Reset();
+Arena &Engine::arena_for(const Spec &spec) {
+  if (arena && arena->fits(spec)) {
+    arena->reset();
     return *arena;
   }
-  if (fabric) fabric->End();
+  if (fabric) fabric->end();
   arena.reset();
   arena = std::make_unique<Arena>(spec);
   return *arena;
 }
 
-void Engine::Close() {
+void Engine::close() {
   fabric.reset();
   raw.reset();
   raw_udp.reset();
   arena.reset();
 }
 
-nlohmann::json ReceiveInProgress(Engine &engine, Control &control, Watch &watch, double timeout) {
-  watch.Start("waiting for the peer to finish", timeout);
-  while (!control.Readable()) {
-    for (int i = 0; i < 64 && engine.fabric; ++i) engine.fabric->Poll();
-    watch.CheckDeadline();
+nlohmann::json receive_in_progress(Engine &engine, Control &control, Watch &watch, double timeout) {
+  watch.start("waiting for the peer to finish", timeout);
+  while (!control.readable()) {
+    for (int i = 0; i < 64 && engine.fabric; ++i) engine.fabric->poll();
+    watch.check_deadline();
   }
-  return control.Receive(timeout);
+  return control.receive(timeout);
 }
 
 }  // namespace weft::bench

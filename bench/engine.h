@@ -3,12 +3,12 @@
 // One side of one measurement: the transport in use and the message buffers.
 //
 // Example:
-//     Arena &Connected(Engine &engine, const Spec &spec, Watch &watch) {
-//       engine.raw = std::make_unique<RawTransport>(Dial("host", 47747, 10.0), &watch);
-//       return engine.ArenaFor(spec);  // and then RunClient(*engine.raw, ...) of patterns.h
+//     Arena &connected(Engine &engine, const Spec &spec, Watch &watch) {
+//       engine.raw = std::make_unique<RawTransport>(dial("host", 47747, 10.0), &watch);
+//       return engine.arena_for(spec);  // and then run_client(*engine.raw, ...) of patterns.h
 //     }
-#ifndef WEFT_BENCH_ENGINE_H_
-#define WEFT_BENCH_ENGINE_H_
+#ifndef WEFT_BENCH_ENGINE_H
+#define WEFT_BENCH_ENGINE_H
 
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -29,15 +29,15 @@ struct Engine {
   std::unique_ptr<RawTransport> raw;
   std::unique_ptr<RawUdpTransport> raw_udp;
 
-  Arena &ArenaFor(const Spec &spec);
-  void Close();
+  Arena &arena_for(const Spec &spec);
+  void close();
 };
 
 // Drives progress until the peer's next line is there, and returns it. Under manual progress the
 // library may still hold an injected message or an acknowledgement, which leaves only during a
 // call.
-nlohmann::json ReceiveInProgress(Engine &engine, Control &control, Watch &watch, double timeout);
+nlohmann::json receive_in_progress(Engine &engine, Control &control, Watch &watch, double timeout);
 
 }  // namespace weft::bench
 
-#endif  // WEFT_BENCH_ENGINE_H_
+#endif  // WEFT_BENCH_ENGINE_H

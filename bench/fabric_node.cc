@@ -15,7 +15,7 @@
 
 namespace weft::bench {
 
-Library LoadedLibrary() {
+Library loaded_library() {
   Library library;
   // By name: in an executable &fi_getinfo may be the address of a PLT entry.
   void *symbol = dlsym(RTLD_DEFAULT, "fi_getinfo");
@@ -30,46 +30,46 @@ Library LoadedLibrary() {
   return library;
 }
 
-void ExpectLibrary(const std::string &directory, const std::string &path) {
+void expect_library(const std::string &directory, const std::string &path) {
   if (directory.empty()) return;
   std::error_code error;
   const std::filesystem::path wanted = std::filesystem::canonical(directory, error);
   if (error || !absl::StartsWith(path, absl::StrCat(wanted.string(), "/"))) {
-    Fail("measuring %s, which is not in %s (is there a libfabric.so.1, is LD_LIBRARY_PATH set?)",
+    fail("measuring %s, which is not in %s (is there a libfabric.so.1, is LD_LIBRARY_PATH set?)",
          path, directory);
   }
 }
 
-void CallFailed(const char *call, int64_t rc) {
-  Fail("%s: %s (%d)", call, fi_strerror(static_cast<int>(-rc)), rc);
+void call_failed(const char *call, int64_t rc) {
+  fail("%s: %s (%d)", call, fi_strerror(static_cast<int>(-rc)), rc);
 }
 
-std::string OwnAddress(fid_t endpoint, uint32_t format) {
+std::string own_address(fid_t endpoint, uint32_t format) {
   std::string name(256, '\0');
   size_t length = name.size();
-  Must("fi_getname", fi_getname(endpoint, name.data(), &length));
+  must("fi_getname", fi_getname(endpoint, name.data(), &length));
   name.resize(length);
   return absl::StrCat(format, ":", absl::BytesToHexString(name));
 }
 
-std::string UnpackAddress(const std::string &packed, uint32_t *format) {
+std::string unpack_address(const std::string &packed, uint32_t *format) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(packed, absl::MaxSplits(':', 1));
-  if (!absl::SimpleAtoi(parts.first, format)) Fail("the peer sent no usable fabric address");
+  if (!absl::SimpleAtoi(parts.first, format)) fail("the peer sent no usable fabric address");
   return absl::HexStringToBytes(parts.second);
 }
 
 // The flags that fi_send and its like have on this endpoint.
-uint64_t FabricNode::OpFlags() const {
+uint64_t FabricNode::op_flags() const {
   return options_.level | (options_.selective ? FI_COMPLETION : 0);
 }
 
-Info FabricNode::Hints() const {
+Info FabricNode::make_hints() const {
   Info hints(fi_allocinfo());
-  if (!hints) Fail("fi_allocinfo: out of memory");
+  if (!hints) fail("fi_allocinfo: out of memory");
   hints->ep_attr->type = options_.rdm ? FI_EP_RDM : FI_EP_MSG;
   hints->caps = (options_.tagged ? FI_TAGGED : FI_MSG) | (options_.rma ? FI_RMA | FI_MSG : 0) |
                 (options_.multi_recv ? FI_MULTI_RECV : 0);
-  hints->tx_attr->op_flags = OpFlags();
+  hints->tx_attr->op_flags = op_flags();
   // The modes that the benchmark supports: every operation has a context of its own.
   hints->mode = FI_CONTEXT | FI_CONTEXT2 | (options_.rma ? FI_RX_CQ_DATA : 0);
   hints->domain_attr->mr_mode =
@@ -85,42 +85,42 @@ Info FabricNode::Hints() const {
   return hints;
 }
 
-void FabricNode::OpenFabric(fi_info *info) {
+void FabricNode::open_fabric(fi_info *info) {
   info_.reset(info);
   fid_fabric *fabric = nullptr;
-  Must("fi_fabric", fi_fabric(info->fabric_attr, &fabric, nullptr));
+  must("fi_fabric", fi_fabric(info->fabric_attr, &fabric, nullptr));
   fabric_.reset(fabric);
   fi_eq_attr attr = {};
   attr.size = 1024;
   attr.wait_obj = FI_WAIT_NONE;
   fid_eq *eq = nullptr;
-  Must("fi_eq_open", fi_eq_open(fabric, &attr, &eq, nullptr));
+  must("fi_eq_open", fi_eq_open(fabric, &attr, &eq, nullptr));
   eq_.reset(eq);
 }
 
-std::string FabricNode::Listen(const std::string &host) {
-  Info hints = Hints();
+std::string FabricNode::listen(const std::string &host) {
+  Info hints = make_hints();
   fi_info *found = nullptr;
   const int rc =
       fi_getinfo(FI_VERSION(1, 17), host.c_str(), nullptr, FI_SOURCE, hints.get(), &found);
   if (rc != 0) {
-    Fail("fi_getinfo: %s: no %s endpoint of provider '%s' at %s", fi_strerror(-rc),
+    fail("fi_getinfo: %s: no %s endpoint of provider '%s' at %s", fi_strerror(-rc),
          options_.rdm ? "FI_EP_RDM" : "FI_EP_MSG", options_.provider, host);
   }
-  OpenFabric(found);
+  open_fabric(found);
   if (options_.rdm) return "";
   fid_pep *pep = nullptr;
-  Must("fi_passive_ep", fi_passive_ep(fabric_.get(), found, &pep, nullptr));
+  must("fi_passive_ep", fi_passive_ep(fabric_.get(), found, &pep, nullptr));
   pep_.reset(pep);
-  Must("fi_pep_bind", fi_pep_bind(pep, &eq_->fid, 0));
-  Must("fi_listen", fi_listen(pep));
-  return OwnAddress(&pep->fid, found->addr_format);
+  must("fi_pep_bind", fi_pep_bind(pep, &eq_->fid, 0));
+  must("fi_listen", fi_listen(pep));
+  return own_address(&pep->fid, found->addr_format);
 }
 
-void FabricNode::Resolve(const std::string &address) {
-  Info hints = Hints();
+void FabricNode::resolve(const std::string &address) {
+  Info hints = make_hints();
   uint32_t format = 0;
-  const std::string bytes = UnpackAddress(address, &format);
+  const std::string bytes = unpack_address(address, &format);
   hints->addr_format = format;
   hints->dest_addr = malloc(bytes.size());
   memcpy(hints->dest_addr, bytes.data(), bytes.size());
@@ -128,33 +128,33 @@ void FabricNode::Resolve(const std::string &address) {
   fi_info *found = nullptr;
   const int rc = fi_getinfo(FI_VERSION(1, 17), nullptr, nullptr, 0, hints.get(), &found);
   if (rc != 0) {
-    Fail("fi_getinfo: %s: no %s endpoint of provider '%s' leads to the server", fi_strerror(-rc),
+    fail("fi_getinfo: %s: no %s endpoint of provider '%s' leads to the server", fi_strerror(-rc),
          options_.rdm ? "FI_EP_RDM" : "FI_EP_MSG", options_.provider);
   }
-  OpenFabric(found);
+  open_fabric(found);
 }
 
-void FabricNode::OpenDomain(fi_info *info) {
+void FabricNode::open_domain(fi_info *info) {
   if (domain_) return;
   fid_domain *domain = nullptr;
-  Must("fi_domain", fi_domain(fabric_.get(), info, &domain, nullptr));
+  must("fi_domain", fi_domain(fabric_.get(), info, &domain, nullptr));
   domain_.reset(domain);
   fi_cq_attr attr = {};
   attr.format = FI_CQ_FORMAT_DATA;
   attr.wait_obj = options_.wait_fd ? FI_WAIT_FD : FI_WAIT_NONE;
   attr.size = 4096;
   fid_cq *cq = nullptr;
-  Must("fi_cq_open", fi_cq_open(domain, &attr, &cq, nullptr));
+  must("fi_cq_open", fi_cq_open(domain, &attr, &cq, nullptr));
   cq_.reset(cq);
   if (options_.split_cq) {
-    Must("fi_cq_open", fi_cq_open(domain, &attr, &cq, nullptr));
+    must("fi_cq_open", fi_cq_open(domain, &attr, &cq, nullptr));
     rx_cq_.reset(cq);
   }
   if (options_.wait_fd) {
     for (fid_cq *queue : {cq_.get(), rx_cq_.get()}) {
       if (queue == nullptr) continue;
       pollfd polled = {.fd = -1, .events = POLLIN, .revents = 0};
-      Must("fi_control(FI_GETWAIT)", fi_control(&queue->fid, FI_GETWAIT, &polled.fd));
+      must("fi_control(FI_GETWAIT)", fi_control(&queue->fid, FI_GETWAIT, &polled.fd));
       waited_.push_back(&queue->fid);
       descriptors_.push_back(polled);
     }
@@ -165,7 +165,7 @@ void FabricNode::OpenDomain(fi_info *info) {
     cntr_attr.wait_obj = FI_WAIT_NONE;
     for (Fid<fid_cntr> *counter : {&sent_, &arrived_}) {
       fid_cntr *cntr = nullptr;
-      Must("fi_cntr_open", fi_cntr_open(domain, &cntr_attr, &cntr, nullptr));
+      must("fi_cntr_open", fi_cntr_open(domain, &cntr_attr, &cntr, nullptr));
       counter->reset(cntr);
     }
   }
@@ -175,42 +175,42 @@ void FabricNode::OpenDomain(fi_info *info) {
       info->domain_attr->av_type == FI_AV_UNSPEC ? FI_AV_TABLE : info->domain_attr->av_type;
   av_attr.count = 1;
   fid_av *av = nullptr;
-  Must("fi_av_open", fi_av_open(domain, &av_attr, &av, nullptr));
+  must("fi_av_open", fi_av_open(domain, &av_attr, &av, nullptr));
   av_.reset(av);
 }
 
-Fid<fid_ep> FabricNode::OpenEndpoint(fi_info *info) {
-  OpenDomain(info);
-  info->tx_attr->op_flags = OpFlags();
+Fid<fid_ep> FabricNode::open_endpoint(fi_info *info) {
+  open_domain(info);
+  info->tx_attr->op_flags = op_flags();
   fid_ep *raw = nullptr;
-  Must("fi_endpoint", fi_endpoint(domain_.get(), info, &raw, nullptr));
+  must("fi_endpoint", fi_endpoint(domain_.get(), info, &raw, nullptr));
   Fid<fid_ep> ep(raw);
   if (options_.rdm) {
-    Must("fi_ep_bind(av)", fi_ep_bind(raw, &av_->fid, 0));
+    must("fi_ep_bind(av)", fi_ep_bind(raw, &av_->fid, 0));
   } else {
-    Must("fi_ep_bind(eq)", fi_ep_bind(raw, &eq_->fid, 0));
+    must("fi_ep_bind(eq)", fi_ep_bind(raw, &eq_->fid, 0));
   }
   const uint64_t asked = FI_SELECTIVE_COMPLETION;
   const uint64_t tx = FI_TRANSMIT | (options_.selective || options_.counters ? asked : 0);
   const uint64_t rx = FI_RECV | (options_.counters ? asked : 0);
   if (rx_cq_) {
-    Must("fi_ep_bind(tx cq)", fi_ep_bind(raw, &cq_->fid, tx));
-    Must("fi_ep_bind(rx cq)", fi_ep_bind(raw, &rx_cq_->fid, rx));
+    must("fi_ep_bind(tx cq)", fi_ep_bind(raw, &cq_->fid, tx));
+    must("fi_ep_bind(rx cq)", fi_ep_bind(raw, &rx_cq_->fid, rx));
   } else if (options_.selective && !options_.counters) {
-    Must("fi_ep_bind(tx cq)", fi_ep_bind(raw, &cq_->fid, tx));
-    Must("fi_ep_bind(rx cq)", fi_ep_bind(raw, &cq_->fid, rx));
+    must("fi_ep_bind(tx cq)", fi_ep_bind(raw, &cq_->fid, tx));
+    must("fi_ep_bind(rx cq)", fi_ep_bind(raw, &cq_->fid, rx));
   } else {
-    Must("fi_ep_bind(cq)", fi_ep_bind(raw, &cq_->fid, tx | rx));
+    must("fi_ep_bind(cq)", fi_ep_bind(raw, &cq_->fid, tx | rx));
   }
   if (sent_) {
-    Must("fi_ep_bind(sent)", fi_ep_bind(raw, &sent_->fid, FI_SEND));
-    Must("fi_ep_bind(arrived)", fi_ep_bind(raw, &arrived_->fid, FI_RECV));
+    must("fi_ep_bind(sent)", fi_ep_bind(raw, &sent_->fid, FI_SEND));
+    must("fi_ep_bind(arrived)", fi_ep_bind(raw, &arrived_->fid, FI_RECV));
   }
-  Must("fi_enable", fi_enable(raw));
+  must("fi_enable", fi_enable(raw));
   return ep;
 }
 
-uint32_t FabricNode::WaitEvent(const char *what, fi_eq_cm_entry *entry) {
+uint32_t FabricNode::wait_event(const char *what, fi_eq_cm_entry *entry) {
   // Some providers drive a connection from the completion queue's progress as well.
   for (uint32_t polls = 0;; ++polls) {
     uint32_t event = 0;
@@ -219,45 +219,45 @@ uint32_t FabricNode::WaitEvent(const char *what, fi_eq_cm_entry *entry) {
     if (rc == -FI_EAVAIL) {
       fi_eq_err_entry error = {};
       fi_eq_readerr(eq_.get(), &error, 0);
-      watch_->BlamePeer();
-      Fail("%s failed: %s", what, fi_strerror(error.err));
+      watch_->blame_peer();
+      fail("%s failed: %s", what, fi_strerror(error.err));
     }
-    if (rc != -FI_EAGAIN) Must("fi_eq_read", rc);
+    if (rc != -FI_EAGAIN) must("fi_eq_read", rc);
     if (cq_) fi_cq_read(cq_.get(), nullptr, 0);
-    if (polls % 256 == 255) watch_->Check();
+    if (polls % 256 == 255) watch_->check_call();
   }
 }
 
-Fid<fid_ep> FabricNode::Accept() {
+Fid<fid_ep> FabricNode::accept() {
   fi_eq_cm_entry entry = {};
-  uint32_t event = WaitEvent("waiting for a connection request", &entry);
-  if (event != FI_CONNREQ) Fail("expected FI_CONNREQ, got event %u", event);
+  uint32_t event = wait_event("waiting for a connection request", &entry);
+  if (event != FI_CONNREQ) fail("expected FI_CONNREQ, got event %u", event);
   Info request(entry.info);
-  Fid<fid_ep> ep = OpenEndpoint(request.get());
-  Must("fi_accept", fi_accept(ep.get(), nullptr, 0));
-  event = WaitEvent("accepting the connection", &entry);
-  if (event != FI_CONNECTED) Fail("expected FI_CONNECTED, got event %u", event);
+  Fid<fid_ep> ep = open_endpoint(request.get());
+  must("fi_accept", fi_accept(ep.get(), nullptr, 0));
+  event = wait_event("accepting the connection", &entry);
+  if (event != FI_CONNECTED) fail("expected FI_CONNECTED, got event %u", event);
   return ep;
 }
 
-Fid<fid_ep> FabricNode::Connect() {
-  Fid<fid_ep> ep = OpenEndpoint(info_.get());
-  Must("fi_connect", fi_connect(ep.get(), info_->dest_addr, nullptr, 0));
+Fid<fid_ep> FabricNode::connect() {
+  Fid<fid_ep> ep = open_endpoint(info_.get());
+  must("fi_connect", fi_connect(ep.get(), info_->dest_addr, nullptr, 0));
   fi_eq_cm_entry entry = {};
-  const uint32_t event = WaitEvent("connecting", &entry);
-  if (event != FI_CONNECTED) Fail("expected FI_CONNECTED, got event %u", event);
+  const uint32_t event = wait_event("connecting", &entry);
+  if (event != FI_CONNECTED) fail("expected FI_CONNECTED, got event %u", event);
   return ep;
 }
 
-void FabricNode::Sleep() {
+void FabricNode::sleep() {
   if (fi_trywait(fabric_.get(), waited_.data(), static_cast<int>(waited_.size())) != 0) return;
   poll(descriptors_.data(), descriptors_.size(), 100);
 }
 
-void FabricNode::CheckEvents() {
+void FabricNode::check_events() {
   if (sent_ && (fi_cntr_readerr(sent_.get()) != 0 || fi_cntr_readerr(arrived_.get()) != 0)) {
-    watch_->BlamePeer();
-    Fail("an operation failed: a counter of errors says so");
+    watch_->blame_peer();
+    fail("an operation failed: a counter of errors says so");
   }
   if (!eq_) return;
   fi_eq_cm_entry entry = {};
@@ -267,13 +267,13 @@ void FabricNode::CheckEvents() {
   if (rc == -FI_EAVAIL) {
     fi_eq_err_entry error = {};
     fi_eq_readerr(eq_.get(), &error, 0);
-    watch_->BlamePeer();
-    Fail("the connection failed: %s", fi_strerror(error.err));
+    watch_->blame_peer();
+    fail("the connection failed: %s", fi_strerror(error.err));
   }
-  if (rc < 0) Must("fi_eq_read", rc);
+  if (rc < 0) must("fi_eq_read", rc);
   if (event == FI_SHUTDOWN) {
-    watch_->BlamePeer();
-    Fail("the peer shut the fabric connection down (FI_SHUTDOWN)");
+    watch_->blame_peer();
+    fail("the peer shut the fabric connection down (FI_SHUTDOWN)");
   }
 }
 

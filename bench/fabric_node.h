@@ -4,18 +4,18 @@
 //
 // Example:
 //     #include "bench/control.h"
-//     Fid<fid_ep> Serve(FabricNode &node, Control &control) {
-//       control.Send({{"address", node.Listen("127.0.0.1")}});
-//       return node.Accept();
+//     Fid<fid_ep> serve(FabricNode &node, Control &control) {
+//       control.send({{"address", node.listen("127.0.0.1")}});
+//       return node.accept();
 //     }
-//     Fid<fid_ep> Reach(FabricNode &node, const std::string &address) {
-//       node.Resolve(address);
-//       return node.Connect();
+//     Fid<fid_ep> reach(FabricNode &node, const std::string &address) {
+//       node.resolve(address);
+//       return node.connect();
 //     }
 //
 // Messages between two endpoints: fabric_transport.h.
-#ifndef WEFT_BENCH_FABRIC_NODE_H_
-#define WEFT_BENCH_FABRIC_NODE_H_
+#ifndef WEFT_BENCH_FABRIC_NODE_H
+#define WEFT_BENCH_FABRIC_NODE_H
 
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -75,20 +75,20 @@ struct Library {
   std::string path;     // Of the file that holds fi_getinfo.
   std::string version;  // What fi_version says.
 };
-Library LoadedLibrary();
+Library loaded_library();
 // Throws unless the library at `path` lies in `directory`; an empty one allows all.
-void ExpectLibrary(const std::string &directory, const std::string &path);
+void expect_library(const std::string &directory, const std::string &path);
 
 // Throws unless `rc`, what `call` returned, is 0.
-[[noreturn, gnu::cold]] void CallFailed(const char *call, int64_t rc);
-inline void Must(const char *call, int64_t rc) {
-  if (rc != 0) CallFailed(call, rc);
+[[noreturn, gnu::cold]] void call_failed(const char *call, int64_t rc);
+inline void must(const char *call, int64_t rc) {
+  if (rc != 0) call_failed(call, rc);
 }
 
-// An address as it travels between the two sides: "FORMAT:HEX". OwnAddress() is that of an
+// An address as it travels between the two sides: "FORMAT:HEX". own_address() is that of an
 // endpoint.
-std::string OwnAddress(fid_t endpoint, uint32_t format);
-std::string UnpackAddress(const std::string &packed, uint32_t *format);
+std::string own_address(fid_t endpoint, uint32_t format);
+std::string unpack_address(const std::string &packed, uint32_t *format);
 
 // The objects below an endpoint. The endpoint is destroyed first, then the others downwards.
 class FabricNode {
@@ -96,17 +96,17 @@ class FabricNode {
   FabricNode(const FabricOptions &options, Watch *watch) : options_(options), watch_(watch) {}
 
   // MSG: starts to listen at an address of this host. Both: returns the address for the peer.
-  std::string Listen(const std::string &host);
-  // Finds the way to the address that Listen() returned.
-  void Resolve(const std::string &address);
-  void OpenDomain(fi_info *info);
+  std::string listen(const std::string &host);
+  // Finds the way to the address that listen() returned.
+  void resolve(const std::string &address);
+  void open_domain(fi_info *info);
   // MSG only.
-  Fid<fid_ep> Accept();
-  Fid<fid_ep> Connect();
+  Fid<fid_ep> accept();
+  Fid<fid_ep> connect();
   // An enabled endpoint, bound to the queues; `info` decides its kind.
-  Fid<fid_ep> OpenEndpoint(fi_info *info);
+  Fid<fid_ep> open_endpoint(fi_info *info);
   // Throws when the event queue reports an error or the end of a connection.
-  void CheckEvents();
+  void check_events();
 
   const FabricOptions &options() const { return options_; }
   fi_info *info() const { return info_.get(); }
@@ -118,13 +118,13 @@ class FabricNode {
   fid_cntr *sent() const { return sent_.get(); }
   fid_cntr *arrived() const { return arrived_.get(); }
   // With FabricOptions::wait_fd: sleeps until a queue has something, or for a tenth of a second.
-  void Sleep();
+  void sleep();
 
  private:
-  uint64_t OpFlags() const;
-  Info Hints() const;
-  void OpenFabric(fi_info *info);  // Takes `info`.
-  uint32_t WaitEvent(const char *what, fi_eq_cm_entry *entry);
+  uint64_t op_flags() const;
+  Info make_hints() const;
+  void open_fabric(fi_info *info);  // Takes `info`.
+  uint32_t wait_event(const char *what, fi_eq_cm_entry *entry);
 
   FabricOptions options_;
   Watch *watch_;
@@ -143,4 +143,4 @@ class FabricNode {
 
 }  // namespace weft::bench
 
-#endif  // WEFT_BENCH_FABRIC_NODE_H_
+#endif  // WEFT_BENCH_FABRIC_NODE_H

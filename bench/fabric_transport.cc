@@ -8,29 +8,29 @@ namespace weft::bench {
 
 static_assert(sizeof(Slot::context) == sizeof(fi_context2));
 
-std::string FabricTransport::Listen(const std::string &host) {
-  const std::string address = node_.Listen(host);
+std::string FabricTransport::listen(const std::string &host) {
+  const std::string address = node_.listen(host);
   if (!node_.options().rdm) return address;
-  Use(node_.OpenEndpoint(node_.info()));
-  return OwnAddress(&ep_->fid, node_.info()->addr_format);
+  use(node_.open_endpoint(node_.info()));
+  return own_address(&ep_->fid, node_.info()->addr_format);
 }
 
-void FabricTransport::Accept() {
-  Use(node_.Accept());
+void FabricTransport::accept() {
+  use(node_.accept());
 }
 
-std::string FabricTransport::Connect(const std::string &address) {
-  node_.Resolve(address);
+std::string FabricTransport::connect(const std::string &address) {
+  node_.resolve(address);
   if (node_.options().rdm) {
-    Use(node_.OpenEndpoint(node_.info()));
-    AddPeer(address);
-    return OwnAddress(&ep_->fid, node_.info()->addr_format);
+    use(node_.open_endpoint(node_.info()));
+    add_peer(address);
+    return own_address(&ep_->fid, node_.info()->addr_format);
   }
-  Use(node_.Connect());
+  use(node_.connect());
   return "";
 }
 
-void FabricTransport::Use(Fid<fid_ep> ep) {
+void FabricTransport::use(Fid<fid_ep> ep) {
   ep_storage_ = std::move(ep);
   ep_ = ep_storage_.get();
   cq_ = node_.cq();
@@ -40,47 +40,47 @@ void FabricTransport::Use(Fid<fid_ep> ep) {
   counts_ = node_.options().counters;
   if (!node_.options().multi_recv) return;
   const size_t least = 64 << 10;
-  Must("fi_setopt(FI_OPT_MIN_MULTI_RECV)",
+  must("fi_setopt(FI_OPT_MIN_MULTI_RECV)",
        fi_setopt(&ep_->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof least));
   multi_.resize(2 * kMultiSize);
 }
 
-void FabricTransport::PostMulti(char *buffer) {
+void FabricTransport::post_multi(char *buffer) {
   const iovec iov = {buffer, kMultiSize};
   fi_msg message = {};
   message.msg_iov = &iov;
   message.iov_count = 1;
   message.addr = peer_;
   message.context = &multi_context_[buffer != multi_.data()];
-  Retry("fi_recvmsg", [&] { return fi_recvmsg(ep_, &message, FI_MULTI_RECV | FI_COMPLETION); });
+  retry("fi_recvmsg", [&] { return fi_recvmsg(ep_, &message, FI_MULTI_RECV | FI_COMPLETION); });
 }
 
-void FabricTransport::AddPeer(const std::string &address) {
+void FabricTransport::add_peer(const std::string &address) {
   uint32_t format = 0;
-  const std::string bytes = UnpackAddress(address, &format);
+  const std::string bytes = unpack_address(address, &format);
   if (fi_av_insert(node_.av(), bytes.data(), 1, &peer_, 0, nullptr) != 1) {
-    Fail("fi_av_insert refused the peer's address");
+    fail("fi_av_insert refused the peer's address");
   }
 }
 
-uint32_t FabricTransport::MaxWindow() const {
+uint32_t FabricTransport::max_window() const {
   // One place is left for an acknowledgement.
   const size_t limit = std::min(node_.info()->tx_attr->size, node_.info()->rx_attr->size);
   return limit > 1 ? static_cast<uint32_t>(std::min<size_t>(limit - 1, 1024)) : 1;
 }
 
-void FabricTransport::Begin(Arena &arena, const Spec &spec) {
+void FabricTransport::begin(Arena &arena, const Spec &spec) {
   received_ = 0;
   remote_writes_ = 0;
   check_ = spec.check;
   inject_ = spec.inject;
-  if (counts_ && (IsWrite(spec.test) || IsRead(spec.test))) Fail("--counters is for messages");
+  if (counts_ && (is_write(spec.test) || is_read(spec.test))) fail("--counters is for messages");
   if (!multi_.empty()) {
-    if (spec.check) Fail("--check goes without --multi-recv");
-    if (spec.size > kMultiSize / 64) Fail("--multi-recv is for messages of at most 64 KiB");
+    if (spec.check) fail("--check goes without --multi-recv");
+    if (spec.size > kMultiSize / 64) fail("--multi-recv is for messages of at most 64 KiB");
     if (!multi_posted_) {
-      PostMulti(multi_.data());
-      PostMulti(multi_.data() + kMultiSize);
+      post_multi(multi_.data());
+      post_multi(multi_.data() + kMultiSize);
     }
     multi_posted_ = true;
   }
@@ -94,63 +94,63 @@ void FabricTransport::Begin(Arena &arena, const Spec &spec) {
   uint64_t access = FI_SEND | FI_RECV;
   if (node_.options().rma) access |= FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
   fid_mr *mr = nullptr;
-  Must("fi_mr_reg", fi_mr_reg(node_.domain(), arena.base(), arena.length(), access, 0, next_key_++,
+  must("fi_mr_reg", fi_mr_reg(node_.domain(), arena.base(), arena.length(), access, 0, next_key_++,
                               0, &mr, nullptr));
   mr_.reset(mr);
   if ((mr_mode & FI_MR_ENDPOINT) != 0) {
-    Must("fi_mr_bind", fi_mr_bind(mr, &ep_->fid, 0));
-    Must("fi_mr_enable", fi_mr_enable(mr));
+    must("fi_mr_bind", fi_mr_bind(mr, &ep_->fid, 0));
+    must("fi_mr_enable", fi_mr_enable(mr));
   }
   registered_ = &arena;
   void *desc = local ? fi_mr_desc(mr) : nullptr;
-  arena.ForEach([](Slot &slot, void *value) { slot.desc = value; }, desc);
+  arena.for_each([](Slot &slot, void *value) { slot.desc = value; }, desc);
 }
 
-uint64_t FabricTransport::RmaAddress(const Arena &arena) const {
+uint64_t FabricTransport::rma_address(const Arena &arena) const {
   const bool virtual_address =
       (static_cast<uint64_t>(node_.info()->domain_attr->mr_mode) & FI_MR_VIRT_ADDR) != 0;
   return virtual_address ? reinterpret_cast<uintptr_t>(arena.base()) : 0;
 }
 
 template <class Post>
-void FabricTransport::Retry(const char *call, Post post) {
+void FabricTransport::retry(const char *call, Post post) {
   uint32_t polls = 0;
   for (;;) {
     const ssize_t rc = post();
     if (__builtin_expect(rc == 0, 1)) return;
     if (rc != -FI_EAGAIN) {
-      watch_->BlamePeer();
-      Must(call, rc);
+      watch_->blame_peer();
+      must(call, rc);
     }
-    Progress();
+    progress();
     if (++polls == 8192) {
       polls = 0;
-      SlowCheck();
+      slow_check();
     }
   }
 }
 
-void FabricTransport::PostReceive(Slot &slot, size_t size) {
+void FabricTransport::post_receive(Slot &slot, size_t size) {
   slot.busy = true;
   slot.expected = static_cast<uint32_t>(size);
   if (!multi_.empty()) return;
   if (counts_) receiving_.push_back(&slot);
   if (tagged_) {
-    Retry("fi_trecv",
+    retry("fi_trecv",
           [&] { return fi_trecv(ep_, slot.data, size, slot.desc, peer_, kTag, 0, slot.context); });
   } else {
-    Retry("fi_recv", [&] { return fi_recv(ep_, slot.data, size, slot.desc, peer_, slot.context); });
+    retry("fi_recv", [&] { return fi_recv(ep_, slot.data, size, slot.desc, peer_, slot.context); });
   }
 }
 
-void FabricTransport::Send(Slot &slot, size_t size, bool more) {
+void FabricTransport::send(Slot &slot, size_t size, bool more) {
   const bool injects = inject_ && size <= inject_limit_;
   if (counts_) sending_.push_back(injects ? nullptr : &slot);
   if (injects) {
     if (tagged_) {
-      Retry("fi_tinject", [&] { return fi_tinject(ep_, slot.data, size, peer_, kTag); });
+      retry("fi_tinject", [&] { return fi_tinject(ep_, slot.data, size, peer_, kTag); });
     } else {
-      Retry("fi_inject", [&] { return fi_inject(ep_, slot.data, size, peer_); });
+      retry("fi_inject", [&] { return fi_inject(ep_, slot.data, size, peer_); });
     }
     return;
   }
@@ -167,7 +167,7 @@ void FabricTransport::Send(Slot &slot, size_t size, bool more) {
       message.addr = peer_;
       message.tag = kTag;
       message.context = slot.context;
-      Retry("fi_tsendmsg", [&] { return fi_tsendmsg(ep_, &message, FI_MORE | flags); });
+      retry("fi_tsendmsg", [&] { return fi_tsendmsg(ep_, &message, FI_MORE | flags); });
     } else {
       fi_msg message = {};
       message.msg_iov = &iov;
@@ -175,56 +175,56 @@ void FabricTransport::Send(Slot &slot, size_t size, bool more) {
       message.iov_count = 1;
       message.addr = peer_;
       message.context = slot.context;
-      Retry("fi_sendmsg", [&] { return fi_sendmsg(ep_, &message, FI_MORE | flags); });
+      retry("fi_sendmsg", [&] { return fi_sendmsg(ep_, &message, FI_MORE | flags); });
     }
   } else if (tagged_) {
-    Retry("fi_tsend",
+    retry("fi_tsend",
           [&] { return fi_tsend(ep_, slot.data, size, slot.desc, peer_, kTag, slot.context); });
   } else {
-    Retry("fi_send", [&] { return fi_send(ep_, slot.data, size, slot.desc, peer_, slot.context); });
+    retry("fi_send", [&] { return fi_send(ep_, slot.data, size, slot.desc, peer_, slot.context); });
   }
 }
 
-void FabricTransport::Write(Slot &slot, size_t size, const Slot &target, const Arena &arena,
+void FabricTransport::write(Slot &slot, size_t size, const Slot &target, const Arena &arena,
                             bool announce) {
   const uint64_t address = peer_address_ + static_cast<uint64_t>(target.data - arena.base());
   slot.busy = true;
   if (announce) {
-    Retry("fi_writedata", [&] {
+    retry("fi_writedata", [&] {
       return fi_writedata(ep_, slot.data, size, slot.desc, 1, peer_, address, peer_key_,
                           slot.context);
     });
   } else {
-    Retry("fi_write", [&] {
+    retry("fi_write", [&] {
       return fi_write(ep_, slot.data, size, slot.desc, peer_, address, peer_key_, slot.context);
     });
   }
 }
 
-void FabricTransport::Read(Slot &slot, size_t size, const Slot &source, const Arena &arena) {
+void FabricTransport::read(Slot &slot, size_t size, const Slot &source, const Arena &arena) {
   const uint64_t address = peer_address_ + static_cast<uint64_t>(source.data - arena.base());
   slot.busy = true;
-  Retry("fi_read", [&] {
+  retry("fi_read", [&] {
     return fi_read(ep_, slot.data, size, slot.desc, peer_, address, peer_key_, slot.context);
   });
 }
 
-void FabricTransport::ExpectRemoteWrites(uint64_t count) {
+void FabricTransport::expect_remote_writes(uint64_t count) {
   extra_receives_ = 0;
   if (!writes_consume_receives_) return;
   // FI_RX_CQ_DATA: every announced write consumes a posted receive.
   const uint64_t now = std::min<uint64_t>(count, 64);
   for (uint64_t i = 0; i < now; ++i) {
-    Retry("fi_recv", [&] { return fi_recv(ep_, nullptr, 0, nullptr, peer_, &extra_context_[i]); });
+    retry("fi_recv", [&] { return fi_recv(ep_, nullptr, 0, nullptr, peer_, &extra_context_[i]); });
   }
   extra_receives_ = count - now;
 }
 
-int FabricTransport::Reap(fid_cq *cq) {
+int FabricTransport::reap(fid_cq *cq) {
   fi_cq_data_entry entries[16];
   const ssize_t n = fi_cq_read(cq, entries, 16);
   if (n <= 0) {
-    if (__builtin_expect(n != -FI_EAGAIN, 0)) CompletionError(cq, n);
+    if (__builtin_expect(n != -FI_EAGAIN, 0)) completion_error(cq, n);
     return 0;
   }
   for (ssize_t i = 0; i < n; ++i) {
@@ -234,7 +234,7 @@ int FabricTransport::Reap(fid_cq *cq) {
       ++remote_writes_;
       if (extra_receives_ > 0) {
         --extra_receives_;
-        Retry("fi_recv",
+        retry("fi_recv",
               [&] { return fi_recv(ep_, nullptr, 0, nullptr, peer_, entry.op_context); });
       }
       continue;
@@ -243,7 +243,7 @@ int FabricTransport::Reap(fid_cq *cq) {
     if (context == &multi_context_[0] || context == &multi_context_[1]) {
       received_ += (entry.flags & FI_RECV) != 0;
       if ((entry.flags & FI_MULTI_RECV) != 0)
-        PostMulti(multi_.data() + (context - multi_context_) * kMultiSize);
+        post_multi(multi_.data() + (context - multi_context_) * kMultiSize);
       continue;
     }
     Slot *slot = static_cast<Slot *>(entry.op_context);
@@ -251,7 +251,7 @@ int FabricTransport::Reap(fid_cq *cq) {
     if (slot->receive) {
       ++received_;
       if (check_ && entry.len != slot->expected) {
-        Fail("data check: a message of %d bytes arrived where %u were sent", entry.len,
+        fail("data check: a message of %d bytes arrived where %u were sent", entry.len,
              slot->expected);
       }
     }
@@ -259,7 +259,7 @@ int FabricTransport::Reap(fid_cq *cq) {
   return static_cast<int>(n);
 }
 
-int FabricTransport::Count() {
+int FabricTransport::count() {
   const uint64_t sent = fi_cntr_read(node_.sent()), arrived = fi_cntr_read(node_.arrived());
   const uint64_t n = sent - sent_count_ + arrived - arrived_count_;
   for (; sent_count_ != sent; ++sent_count_) {
@@ -273,15 +273,15 @@ int FabricTransport::Count() {
   return static_cast<int>(n);
 }
 
-void FabricTransport::CompletionError(fid_cq *cq, ssize_t rc) {
-  if (rc != -FI_EAVAIL) Fail("fi_cq_read: %s", fi_strerror(static_cast<int>(-rc)));
+void FabricTransport::completion_error(fid_cq *cq, ssize_t rc) {
+  if (rc != -FI_EAVAIL) fail("fi_cq_read: %s", fi_strerror(static_cast<int>(-rc)));
   fi_cq_err_entry error = {};
   const ssize_t n = fi_cq_readerr(cq, &error, 0);
-  if (n < 0) Fail("fi_cq_readerr: %s", fi_strerror(static_cast<int>(-n)));
+  if (n < 0) fail("fi_cq_readerr: %s", fi_strerror(static_cast<int>(-n)));
   char text[256] = "";
   const char *detail = fi_cq_strerror(cq, error.prov_errno, error.err_data, text, sizeof text);
-  watch_->BlamePeer();
-  Fail("an operation failed: %s (provider: %s)", fi_strerror(error.err),
+  watch_->blame_peer();
+  fail("an operation failed: %s (provider: %s)", fi_strerror(error.err),
        detail != nullptr ? detail : "no detail");
 }
 

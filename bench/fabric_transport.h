@@ -5,17 +5,17 @@
 //
 // Example:
 //     #include "bench/control.h"
-//     void Serve(FabricTransport &server, Control &control) {  // FI_EP_MSG
-//       control.Send({{"address", server.Listen("127.0.0.1")}});
-//       server.Accept();
+//     void serve(FabricTransport &server, Control &control) {  // FI_EP_MSG
+//       control.send({{"address", server.listen("127.0.0.1")}});
+//       server.accept();
 //     }
-//     void Reach(FabricTransport &client, Control &control) {
-//       client.Connect(control.Receive(10.0).value("address", ""));
+//     void reach(FabricTransport &client, Control &control) {
+//       client.connect(control.receive(10.0).value("address", ""));
 //     }
 //
 // Not a wrapper for applications: it only has the operations that the patterns need.
-#ifndef WEFT_BENCH_FABRIC_TRANSPORT_H_
-#define WEFT_BENCH_FABRIC_TRANSPORT_H_
+#ifndef WEFT_BENCH_FABRIC_TRANSPORT_H
+#define WEFT_BENCH_FABRIC_TRANSPORT_H
 
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
@@ -36,49 +36,49 @@ class FabricTransport {
   FabricTransport(const FabricOptions &options, Watch *watch)
       : node_(options, watch), watch_(watch) {}
 
-  // MSG: server Listen() then Accept(), client Connect(address).
-  // RDM: both open, then AddPeer() with the other's address.
-  std::string Listen(const std::string &host);
-  void Accept();
-  // Returns this side's address (RDM), for the server's AddPeer().
-  std::string Connect(const std::string &address);
-  void AddPeer(const std::string &address);
+  // MSG: server listen() then accept(), client connect(address).
+  // RDM: both open, then add_peer() with the other's address.
+  std::string listen(const std::string &host);
+  void accept();
+  // Returns this side's address (RDM), for the server's add_peer().
+  std::string connect(const std::string &address);
+  void add_peer(const std::string &address);
 
   // Before each measurement: counters to zero, memory registered where needed.
-  void Begin(Arena &arena, const Spec &spec);
+  void begin(Arena &arena, const Spec &spec);
   // Before the arena goes away.
-  void End() { mr_.reset(); }
-  // The address and key by which the peer accesses the arena; SetPeerMemory() takes the peer's.
-  uint64_t RmaAddress(const Arena &arena) const;
-  uint64_t RmaKey() const { return mr_ ? fi_mr_key(mr_.get()) : 0; }
-  void SetPeerMemory(uint64_t address, uint64_t key) {
+  void end() { mr_.reset(); }
+  // The address and key by which the peer accesses the arena; set_peer_memory() takes the peer's.
+  uint64_t rma_address(const Arena &arena) const;
+  uint64_t rma_key() const { return mr_ ? fi_mr_key(mr_.get()) : 0; }
+  void set_peer_memory(uint64_t address, uint64_t key) {
     peer_address_ = address;
     peer_key_ = key;
   }
 
   const fi_info *info() const { return node_.info(); }
-  uint32_t MaxWindow() const;
+  uint32_t max_window() const;
 
   // For the patterns.
-  void PostReceive(Slot &slot, size_t size);
-  void Send(Slot &slot, size_t size, bool more);
-  void Write(Slot &slot, size_t size, const Slot &target, const Arena &arena, bool announce);
-  void Read(Slot &slot, size_t size, const Slot &source, const Arena &arena);
-  void ExpectRemoteWrites(uint64_t count);
-  int Progress() {
-    const int n = Poll();
-    if (n == 0 && sleeps_) node_.Sleep();
+  void post_receive(Slot &slot, size_t size);
+  void send(Slot &slot, size_t size, bool more);
+  void write(Slot &slot, size_t size, const Slot &target, const Arena &arena, bool announce);
+  void read(Slot &slot, size_t size, const Slot &source, const Arena &arena);
+  void expect_remote_writes(uint64_t count);
+  int progress() {
+    const int n = poll();
+    if (n == 0 && sleeps_) node_.sleep();
     return n;
   }
-  int Poll() {
-    int n = Reap(cq_);
-    if (rx_cq_ != nullptr) n += Reap(rx_cq_);
-    if (counts_) n += Count();
+  int poll() {
+    int n = reap(cq_);
+    if (rx_cq_ != nullptr) n += reap(rx_cq_);
+    if (counts_) n += count();
     return n;
   }
-  void SlowCheck() {
-    watch_->Check();
-    node_.CheckEvents();
+  void slow_check() {
+    watch_->check_call();
+    node_.check_events();
   }
   uint64_t received() const { return received_; }
   uint64_t remote_writes() const { return remote_writes_; }
@@ -86,14 +86,14 @@ class FabricTransport {
  private:
   static constexpr uint64_t kTag = 0x77656674;
 
-  int Reap(fid_cq *cq);
-  int Count();
-  void PostMulti(char *buffer);
-  [[noreturn]] void CompletionError(fid_cq *cq, ssize_t rc);
-  void Use(Fid<fid_ep> ep);
+  int reap(fid_cq *cq);
+  int count();
+  void post_multi(char *buffer);
+  [[noreturn]] void completion_error(fid_cq *cq, ssize_t rc);
+  void use(Fid<fid_ep> ep);
   // Calls `post`, with progress between, until it does not return -FI_EAGAIN.
   template <class Post>
-  void Retry(const char *call, Post post);
+  void retry(const char *call, Post post);
 
   FabricNode node_;
   Watch *watch_;
@@ -130,4 +130,4 @@ class FabricTransport {
 
 }  // namespace weft::bench
 
-#endif  // WEFT_BENCH_FABRIC_TRANSPORT_H_
+#endif  // WEFT_BENCH_FABRIC_TRANSPORT_H

@@ -19,20 +19,20 @@
 
 namespace weft::bench {
 
-std::string BesideThisProgram(const char *name) {
+std::string beside_this_program(const char *name) {
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) Fail("cannot read /proc/self/exe: %s", error.message());
+  if (error) fail("cannot read /proc/self/exe: %s", error.message());
   return self.parent_path() / name;
 }
 
 LocalPeer::LocalPeer(const Options &options, int cpu, const SharedLine *line) {
-  Fd listener = Listen("127.0.0.1", 0);
-  port_ = LocalPort(listener.get());
+  Fd listener = listen("127.0.0.1", 0);
+  port_ = local_port(listener.get());
   const pid_t parent = getpid();
-  const std::string self = BesideThisProgram("weft-bench");
+  const std::string self = beside_this_program("weft-bench");
   pid_ = fork();
-  if (pid_ < 0) Fail("fork: %s", strerror(errno));
+  if (pid_ < 0) fail("fork: %s", strerror(errno));
   if (pid_ > 0) return;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
@@ -58,12 +58,12 @@ LocalPeer::~LocalPeer() {
   waitpid(pid_, nullptr, 0);
 }
 
-std::string LocalPeer::Fate(double seconds) {
+std::string LocalPeer::fate(double seconds) {
   if (pid_ <= 0) return fate_;
-  const uint64_t deadline = NowNs() + static_cast<uint64_t>(seconds * 1e9);
+  const uint64_t deadline = now_ns() + static_cast<uint64_t>(seconds * 1e9);
   int status = 0;
   pid_t got;
-  while ((got = waitpid(pid_, &status, WNOHANG)) == 0 && NowNs() < deadline) sched_yield();
+  while ((got = waitpid(pid_, &status, WNOHANG)) == 0 && now_ns() < deadline) sched_yield();
   if (got != pid_) return "";
   pid_ = -1;
   if (WIFSIGNALED(status)) {

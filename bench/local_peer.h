@@ -7,9 +7,9 @@
 //     Options options;
 //     options.fabric.provider = "tcp";
 //     LocalPeer peer(options, 1, nullptr);  // on CPU 1
-//     Fd connection = Dial("127.0.0.1", peer.port(), options.timeout);
-#ifndef WEFT_BENCH_LOCAL_PEER_H_
-#define WEFT_BENCH_LOCAL_PEER_H_
+//     Fd connection = dial("127.0.0.1", peer.port(), options.timeout);
+#ifndef WEFT_BENCH_LOCAL_PEER_H
+#define WEFT_BENCH_LOCAL_PEER_H
 
 #include <sys/types.h>
 
@@ -22,7 +22,7 @@
 namespace weft::bench {
 
 // The path of a file that lies in the folder of this program.
-std::string BesideThisProgram(const char *name);
+std::string beside_this_program(const char *name);
 
 // Killed when the object ends.
 class LocalPeer {
@@ -35,7 +35,7 @@ class LocalPeer {
   uint16_t port() const { return port_; }
 
   // Waits for the peer to end; how it ended in words, empty if well or not within `seconds`.
-  std::string Fate(double seconds);
+  std::string fate(double seconds);
 
  private:
   pid_t pid_ = -1;
@@ -45,4 +45,4 @@ class LocalPeer {
 
 }  // namespace weft::bench
 
-#endif  // WEFT_BENCH_LOCAL_PEER_H_
+#endif  // WEFT_BENCH_LOCAL_PEER_H

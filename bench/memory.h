@@ -4,15 +4,15 @@
 // each bound to one shared queue, with no receive posted and no byte sent.
 //
 // Example:
-//     double BytesPerEndpoint(FabricNode &node, const std::string &address) {
-//       NeedFiles(1000);
-//       node.Resolve(address);  // the peer: Listen(), then AcceptConnections(node, 1000)
-//       return OpenConnections(node, 1000).result.per_endpoint;
+//     double bytes_per_endpoint(FabricNode &node, const std::string &address) {
+//       need_files(1000);
+//       node.resolve(address);  // the peer: listen(), then accept_connections(node, 1000)
+//       return open_connections(node, 1000).result.per_endpoint;
 //     }
 //
 // Only user-space memory is counted: socket buffers in the kernel belong to no process.
-#ifndef WEFT_BENCH_MEMORY_H_
-#define WEFT_BENCH_MEMORY_H_
+#ifndef WEFT_BENCH_MEMORY_H
+#define WEFT_BENCH_MEMORY_H
 
 #include <vector>
 
@@ -29,18 +29,18 @@ struct MemoryResult {
 };
 
 // Resident memory of this process now.
-uint64_t ResidentBytes();
+uint64_t resident_bytes();
 // Raises the limit of open files as far as allowed; throws if `count` connections do not fit.
-void NeedFiles(uint32_t count);
+void need_files(uint32_t count);
 
 // Keeps the connections open while it exists, because the peer measures too.
 struct ConnectionHolder {
   std::vector<Fid<fid_ep>> endpoints;
   MemoryResult result;
 };
-ConnectionHolder AcceptConnections(FabricNode &node, uint32_t count);
-ConnectionHolder OpenConnections(FabricNode &node, uint32_t count);
+ConnectionHolder accept_connections(FabricNode &node, uint32_t count);
+ConnectionHolder open_connections(FabricNode &node, uint32_t count);
 
 }  // namespace weft::bench
 
-#endif  // WEFT_BENCH_MEMORY_H_
+#endif  // WEFT_BENCH_MEMORY_H

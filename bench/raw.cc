@@ -21,43 +21,43 @@ RawTransport::RawTransport(Fd socket, Watch *watch)
     : socket_(std::move(socket)), watch_(watch), posted_(kPosted), staging_(kStaging) {
   const int on = 1;
   if (setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0) {
-    Fail("setsockopt(TCP_NODELAY): %s", strerror(errno));
+    fail("setsockopt(TCP_NODELAY): %s", strerror(errno));
   }
   const int flags = fcntl(socket_.get(), F_GETFL);
   if (flags < 0 || fcntl(socket_.get(), F_SETFL, flags | O_NONBLOCK) != 0) {
-    Fail("fcntl(O_NONBLOCK): %s", strerror(errno));
+    fail("fcntl(O_NONBLOCK): %s", strerror(errno));
   }
   gather_.reserve(kGatherMax);
 }
 
-void RawTransport::Begin(Arena &, const Spec &spec) {
+void RawTransport::begin(Arena &, const Spec &spec) {
   if (head_ != tail_ || have_ != 0 || staging_begin_ != staging_end_) {
-    Fail("raw socket: bytes of an earlier measurement are left over");
+    fail("raw socket: bytes of an earlier measurement are left over");
   }
   received_ = 0;
-  staged_ = !IsLatency(spec.test) && spec.size <= kStagedLimit;
+  staged_ = !is_latency(spec.test) && spec.size <= kStagedLimit;
 }
 
-void RawTransport::PostReceive(Slot &slot, size_t size) {
+void RawTransport::post_receive(Slot &slot, size_t size) {
   slot.busy = true;
   slot.expected = static_cast<uint32_t>(size);
   posted_[tail_++ % kPosted] = &slot;
 }
 
-void RawTransport::Send(Slot &slot, size_t size, bool more) {
+void RawTransport::send(Slot &slot, size_t size, bool more) {
   char *start = slot.data - sizeof(Header);
   const Header header = {kMagic, send_number_++, size};
   memcpy(start, &header, sizeof header);
   gather_.push_back({start, sizeof header + size});
-  if (!more || gather_.size() == kGatherMax) WriteOut();
+  if (!more || gather_.size() == kGatherMax) write_out();
 }
 
-void RawTransport::WriteOut() {
+void RawTransport::write_out() {
   size_t first = 0;
   for (uint32_t polls = 0; first < gather_.size();) {
     ssize_t n;
     if (gather_.size() - first == 1) {
-      n = send(socket_.get(), gather_[first].iov_base, gather_[first].iov_len, MSG_NOSIGNAL);
+      n = ::send(socket_.get(), gather_[first].iov_base, gather_[first].iov_len, MSG_NOSIGNAL);
     } else {
       msghdr message = {};
       message.msg_iov = &gather_[first];
@@ -67,12 +67,12 @@ void RawTransport::WriteOut() {
     if (n < 0) {
       if (errno != EAGAIN && errno != EINTR) {
         const int failure = errno;
-        watch_->BlamePeer();
-        Fail("raw socket: send: %s", strerror(failure));
+        watch_->blame_peer();
+        fail("raw socket: send: %s", strerror(failure));
       }
       if (++polls == 8192) {
         polls = 0;
-        watch_->Check();
+        watch_->check_call();
       }
       continue;
     }
@@ -87,62 +87,62 @@ void RawTransport::WriteOut() {
   gather_.clear();
 }
 
-int RawTransport::Progress() {
-  return staged_ ? ProgressStaged() : ProgressDirect();
+int RawTransport::progress() {
+  return staged_ ? progress_staged() : progress_direct();
 }
 
-size_t RawTransport::Receive(void *data, size_t size) {
+size_t RawTransport::receive(void *data, size_t size) {
   const ssize_t n = recv(socket_.get(), data, size, 0);
   if (__builtin_expect(n > 0, 1)) return static_cast<size_t>(n);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
-  ReceiveFailed(n == 0 ? 0 : errno);
+  receive_failed(n == 0 ? 0 : errno);
 }
 
-void RawTransport::ReceiveFailed(int error) {
-  watch_->BlamePeer();
-  if (error == 0) Fail("raw socket: the peer closed the connection");
-  Fail("raw socket: recv: %s", strerror(error));
+void RawTransport::receive_failed(int error) {
+  watch_->blame_peer();
+  if (error == 0) fail("raw socket: the peer closed the connection");
+  fail("raw socket: recv: %s", strerror(error));
 }
 
-void RawTransport::CheckHeader(const Header &header, const Slot &slot) {
+void RawTransport::check_header(const Header &header, const Slot &slot) {
   if (header.magic != kMagic || header.size != slot.expected || header.number != receive_number_) {
-    OutOfStep(header, slot);
+    out_of_step(header, slot);
   }
 }
 
-void RawTransport::OutOfStep(const Header &header, const Slot &slot) const {
-  Fail("raw socket: the stream is out of step (message %u of %d bytes where %u of %u was due)",
+void RawTransport::out_of_step(const Header &header, const Slot &slot) const {
+  fail("raw socket: the stream is out of step (message %u of %d bytes where %u of %u was due)",
        header.number, header.size, receive_number_, slot.expected);
 }
 
-void RawTransport::Finish(Slot &slot) {
+void RawTransport::finish(Slot &slot) {
   ++receive_number_;
   ++head_;
   ++received_;
   slot.busy = false;
 }
 
-int RawTransport::ProgressDirect() {
+int RawTransport::progress_direct() {
   if (head_ == tail_) return 0;
   Slot &slot = *posted_[head_ % kPosted];
   char *start = slot.data - sizeof(Header);
   const size_t whole = sizeof(Header) + slot.expected;
-  const size_t n = Receive(start + have_, whole - have_);
+  const size_t n = receive(start + have_, whole - have_);
   if (n == 0) return 0;
   const bool header_was_there = have_ >= sizeof(Header);
   have_ += n;
   if (!header_was_there && have_ >= sizeof(Header)) {
     Header header;
     memcpy(&header, start, sizeof header);
-    CheckHeader(header, slot);
+    check_header(header, slot);
   }
   if (have_ < whole) return 0;
   have_ = 0;
-  Finish(slot);
+  finish(slot);
   return 1;
 }
 
-int RawTransport::TakeStaged() {
+int RawTransport::take_staged() {
   int done = 0;
   while (head_ != tail_) {
     Slot &slot = *posted_[head_ % kPosted];
@@ -150,28 +150,28 @@ int RawTransport::TakeStaged() {
     if (available < sizeof(Header)) break;
     Header header;
     memcpy(&header, staging_.data() + staging_begin_, sizeof header);
-    CheckHeader(header, slot);
+    check_header(header, slot);
     if (available < sizeof header + slot.expected) break;
     memcpy(slot.data, staging_.data() + staging_begin_ + sizeof header, slot.expected);
     staging_begin_ += sizeof header + slot.expected;
-    Finish(slot);
+    finish(slot);
     ++done;
   }
   return done;
 }
 
-int RawTransport::ProgressStaged() {
+int RawTransport::progress_staged() {
   if (head_ == tail_) return 0;
-  if (const int done = TakeStaged(); done > 0) return done;
+  if (const int done = take_staged(); done > 0) return done;
   // No whole message is left: move the rest, which is short, to the front and fill the buffer.
   if (staging_begin_ > 0) {
     memmove(staging_.data(), staging_.data() + staging_begin_, staging_end_ - staging_begin_);
     staging_end_ -= staging_begin_;
     staging_begin_ = 0;
   }
-  const size_t n = Receive(staging_.data() + staging_end_, kStaging - staging_end_);
+  const size_t n = receive(staging_.data() + staging_end_, kStaging - staging_end_);
   staging_end_ += n;
-  return n == 0 ? 0 : TakeStaged();
+  return n == 0 ? 0 : take_staged();
 }
 
 }  // namespace weft::bench

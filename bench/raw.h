@@ -9,16 +9,16 @@
 //     Watch watch(nullptr);
 //     Spec spec{.size = 64};
 //     Arena arena(spec);
-//     RawTransport transport(Dial("host", 47747, 10.0), &watch);
-//     transport.Begin(arena, spec);
-//     transport.PostReceive(arena.rx(0), 64);
+//     RawTransport transport(dial("host", 47747, 10.0), &watch);
+//     transport.begin(arena, spec);
+//     transport.post_receive(arena.rx(0), 64);
 //
 // Per message it makes one send (header and payload are adjacent, nothing is copied) and one recv,
 // which asks for exactly the rest of the message and puts it into its final place. Streams of small
 // messages are received many at a time into a staging buffer and copied from there. With Spec::more
 // the messages of a window leave in gathered writes.
-#ifndef WEFT_BENCH_RAW_H_
-#define WEFT_BENCH_RAW_H_
+#ifndef WEFT_BENCH_RAW_H
+#define WEFT_BENCH_RAW_H
 
 #include <sys/uio.h>
 
@@ -36,13 +36,13 @@ class RawTransport {
   // Takes a connected socket.
   RawTransport(Fd socket, Watch *watch);
 
-  void Begin(Arena &arena, const Spec &spec);
+  void begin(Arena &arena, const Spec &spec);
 
   // For the patterns.
-  void PostReceive(Slot &slot, size_t size);
-  void Send(Slot &slot, size_t size, bool more);
-  int Progress();
-  void SlowCheck() { watch_->Check(); }
+  void post_receive(Slot &slot, size_t size);
+  void send(Slot &slot, size_t size, bool more);
+  int progress();
+  void slow_check() { watch_->check_call(); }
   uint64_t received() const { return received_; }
 
  private:
@@ -56,18 +56,18 @@ class RawTransport {
   // Up to here a stream is received through the staging buffer: the copy costs less than a call.
   static constexpr size_t kStagedLimit = 8 * 1024;
 
-  int ProgressDirect();
-  int ProgressStaged();
+  int progress_direct();
+  int progress_staged();
   // Hands out the whole messages that the staging buffer holds.
-  [[gnu::always_inline]] inline int TakeStaged();
+  [[gnu::always_inline]] inline int take_staged();
   // Bytes read, 0 when there are none; throws when the peer has closed.
-  size_t Receive(void *data, size_t size);
-  void Finish(Slot &slot);
+  size_t receive(void *data, size_t size);
+  void finish(Slot &slot);
   // `error`: an errno, or 0 if the peer has closed the connection.
-  [[noreturn, gnu::noinline]] void ReceiveFailed(int error);
-  void CheckHeader(const Header &header, const Slot &slot);
-  [[noreturn, gnu::noinline]] void OutOfStep(const Header &header, const Slot &slot) const;
-  void WriteOut();
+  [[noreturn, gnu::noinline]] void receive_failed(int error);
+  void check_header(const Header &header, const Slot &slot);
+  [[noreturn, gnu::noinline]] void out_of_step(const Header &header, const Slot &slot) const;
+  void write_out();
 
   Fd socket_;
   Watch *watch_;
@@ -88,4 +88,4 @@ class RawTransport {
 
 }  // namespace weft::bench
 
-#endif  // WEFT_BENCH_RAW_H_
+#endif  // WEFT_BENCH_RAW_H

@@ -8,13 +8,13 @@
 // buffer must hold a window.
 //
 // Example:
-//     void Meet(RawUdpTransport &transport, Control &control) {
-//       control.Send({{"port", transport.port()}});
-//       const nlohmann::json theirs = control.Receive(10.0);
-//       transport.Connect("127.0.0.1", theirs.value("port", uint16_t{0}));
+//     void meet(RawUdpTransport &transport, Control &control) {
+//       control.send({{"port", transport.port()}});
+//       const nlohmann::json theirs = control.receive(10.0);
+//       transport.connect("127.0.0.1", theirs.value("port", uint16_t{0}));
 //     }
-#ifndef WEFT_BENCH_RAW_UDP_H_
-#define WEFT_BENCH_RAW_UDP_H_
+#ifndef WEFT_BENCH_RAW_UDP_H
+#define WEFT_BENCH_RAW_UDP_H
 
 #include <string>
 #include <vector>
@@ -30,16 +30,16 @@ class RawUdpTransport {
 
   // Binds to a numeric address, any port.
   RawUdpTransport(const std::string &host, Watch *watch);
-  uint16_t port() const { return LocalPort(socket_.get()); }
-  void Connect(const std::string &host, uint16_t port);
+  uint16_t port() const { return local_port(socket_.get()); }
+  void connect(const std::string &host, uint16_t port);
 
-  void Begin(Arena &arena, const Spec &spec);
+  void begin(Arena &arena, const Spec &spec);
 
   // For the patterns.
-  void PostReceive(Slot &slot, size_t size);
-  void Send(Slot &slot, size_t size, bool more);
-  int Progress();
-  void SlowCheck() { watch_->Check(); }
+  void post_receive(Slot &slot, size_t size);
+  void send(Slot &slot, size_t size, bool more);
+  int progress();
+  void slow_check() { watch_->check_call(); }
   uint64_t received() const { return received_; }
 
  private:
@@ -58,4 +58,4 @@ class RawUdpTransport {
 
 }  // namespace weft::bench
 
-#endif  // WEFT_BENCH_RAW_UDP_H_
+#endif  // WEFT_BENCH_RAW_UDP_H

@@ -10,18 +10,18 @@ namespace weft::bench {
 
 using nlohmann::json;
 
-json Describe(const Spec &spec, Samples *samples, uint64_t waited_ns) {
+json describe(const Spec &spec, Samples *samples, uint64_t waited_ns) {
   const double total_ns = spec.test == Test::kOverlap
                               ? static_cast<double>(spec.iterations) * kComputeNs
                               : samples->total();
-  samples->Sort();
+  samples->sort();
   // A round trip is two messages. A read is a round trip already.
-  const bool timed = IsLatency(spec.test) || spec.test == Test::kOverlap;
-  const double scale = IsLatency(spec.test) && spec.test != Test::kReadLat ? 2e3 : 1e3;
+  const bool timed = is_latency(spec.test) || spec.test == Test::kOverlap;
+  const double scale = is_latency(spec.test) && spec.test != Test::kReadLat ? 2e3 : 1e3;
   const auto us = [&](double fraction) {
-    return static_cast<double>(samples->Percentile(fraction)) / scale;
+    return static_cast<double>(samples->percentile(fraction)) / scale;
   };
-  json result = {{"test", TestName(spec.test)},
+  json result = {{"test", test_name(spec.test)},
                  {"size", spec.size},
                  {"iterations", spec.iterations},
                  {"window", spec.window},
@@ -41,7 +41,7 @@ json Describe(const Spec &spec, Samples *samples, uint64_t waited_ns) {
   }
   // The headline is the median window, which a preempted window does not change. The average of the
   // whole run stands beside it: it shows costs that come only now and then.
-  const double window_s = static_cast<double>(samples->Percentile(0.5)) / 1e9;
+  const double window_s = static_cast<double>(samples->percentile(0.5)) / 1e9;
   const double rate = spec.window / window_s;
   const double average_rate = static_cast<double>(spec.messages()) / (total_ns / 1e9);
   const auto megabytes = [&](double r) { return r * static_cast<double>(spec.size) / 1e6; };
@@ -55,7 +55,7 @@ json Describe(const Spec &spec, Samples *samples, uint64_t waited_ns) {
   return result;
 }
 
-void PrintHeading(Test test) {
+void print_heading(Test test) {
   static const char *const kTitles[] = {
       "lat: ping-pong, half a round trip",
       "bw: stream of messages, acknowledged per window",
@@ -66,7 +66,7 @@ void PrintHeading(Test test) {
       "read_bw: stream of RMA reads",
       "overlap: 8 messages, then a millisecond without progress; until the last has arrived"};
   absl::PrintF("\n%s\n", kTitles[static_cast<int>(test)]);
-  if (IsLatency(test) || test == Test::kOverlap) {
+  if (is_latency(test) || test == Test::kOverlap) {
     absl::PrintF("%9s %9s %10s %10s %10s %10s %6s\n", "bytes", "rounds", "min us", "p50 us",
                  "p99 us", "mean us", "wait%");
   } else {
@@ -75,8 +75,8 @@ void PrintHeading(Test test) {
   }
 }
 
-void PrintResult(Test test, const json &r) {
-  if (IsLatency(test) || test == Test::kOverlap) {
+void print_result(Test test, const json &r) {
+  if (is_latency(test) || test == Test::kOverlap) {
     const json &us = r.at("us");
     absl::PrintF("%9d %9d %10.2f %10.2f %10.2f %10.2f %6.1f\n", r.at("size").get<size_t>(),
                  r.at("iterations").get<unsigned long long>(), us.at("min").get<double>(),

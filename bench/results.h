@@ -3,14 +3,14 @@
 // The figures of one measurement, for the report and for the terminal.
 //
 // Example:
-//     nlohmann::json Report(const Spec &spec, Samples *samples) {
-//       PrintHeading(spec.test);
-//       const nlohmann::json result = Describe(spec, samples, 0);
-//       PrintResult(spec.test, result);
+//     nlohmann::json report(const Spec &spec, Samples *samples) {
+//       print_heading(spec.test);
+//       const nlohmann::json result = describe(spec, samples, 0);
+//       print_result(spec.test, result);
 //       return result;
 //     }
-#ifndef WEFT_BENCH_RESULTS_H_
-#define WEFT_BENCH_RESULTS_H_
+#ifndef WEFT_BENCH_RESULTS_H
+#define WEFT_BENCH_RESULTS_H
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -20,10 +20,10 @@
 namespace weft::bench {
 
 // Sorts the samples. `waited_ns`: how long both sides together waited for their CPUs.
-nlohmann::json Describe(const Spec &spec, Samples *samples, uint64_t waited_ns);
-void PrintHeading(Test test);
-void PrintResult(Test test, const nlohmann::json &result);
+nlohmann::json describe(const Spec &spec, Samples *samples, uint64_t waited_ns);
+void print_heading(Test test);
+void print_result(Test test, const nlohmann::json &result);
 
 }  // namespace weft::bench
 
-#endif  // WEFT_BENCH_RESULTS_H_
+#endif  // WEFT_BENCH_RESULTS_H

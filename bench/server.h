@@ -3,12 +3,12 @@
 // The server of one client: makes the measurements that the client asks for, until it says quit.
 //
 // Example (statements):
-//     const Fd listener = Listen("", 47747);
-//     Server(AcceptOne(listener.get(), 60.0), 60.0, nullptr).Serve();
+//     const Fd listener = listen("", 47747);
+//     Server(accept_one(listener.get(), 60.0), 60.0, nullptr).serve();
 //
 // Throws Error when the peer fails or is gone.
-#ifndef WEFT_BENCH_SERVER_H_
-#define WEFT_BENCH_SERVER_H_
+#ifndef WEFT_BENCH_SERVER_H
+#define WEFT_BENCH_SERVER_H
 
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -26,16 +26,16 @@ class Server {
   Server(Fd connection, double timeout, SharedLine *line)
       : control_(std::move(connection)), watch_(&control_), timeout_(timeout), line_(line) {}
 
-  void Serve();
+  void serve();
 
  private:
   // False: the client has said quit.
-  bool Handle(const nlohmann::json &request);
-  void Open(const nlohmann::json &request);
-  void Memory(const nlohmann::json &request);
-  void Run(const Spec &spec, const nlohmann::json &request);
+  bool handle(const nlohmann::json &request);
+  void open(const nlohmann::json &request);
+  void memory(const nlohmann::json &request);
+  void run(const Spec &spec, const nlohmann::json &request);
   template <class Transport>
-  void RunOver(Transport &t, Arena &arena, const Spec &spec);
+  void run_over(Transport &t, Arena &arena, const Spec &spec);
 
   Control control_;
   Watch watch_;
@@ -46,4 +46,4 @@ class Server {
 
 }  // namespace weft::bench
 
-#endif  // WEFT_BENCH_SERVER_H_
+#endif  // WEFT_BENCH_SERVER_H

@@ -23,29 +23,30 @@ namespace {
 
 constexpr uint32_t kWarmUp = 3;
 
-std::string RunOnce(const std::string &probe, const std::string &provider, double timeout_seconds) {
+std::string run_once(const std::string &probe, const std::string &provider,
+                     double timeout_seconds) {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) Fail("pipe: %s", strerror(errno));
+  if (pipe2(ends, O_CLOEXEC) != 0) fail("pipe: %s", strerror(errno));
   Fd reader(ends[0]), writer(ends[1]);
   const pid_t pid = fork();
-  if (pid < 0) Fail("fork: %s", strerror(errno));
+  if (pid < 0) fail("fork: %s", strerror(errno));
   if (pid == 0) {
     dup2(writer.get(), STDOUT_FILENO);
     if (!provider.empty()) setenv("FI_PROVIDER", provider.c_str(), 1);
     char start[32];
     char *argv[] = {const_cast<char *>(probe.c_str()), start, nullptr};
     // The clock is read right before exec, so that fork is not part of the time.
-    snprintf(start, sizeof start, "%llu", static_cast<unsigned long long>(NowNs()));
+    snprintf(start, sizeof start, "%llu", static_cast<unsigned long long>(now_ns()));
     execv(argv[0], argv);
     dprintf(STDOUT_FILENO, "error: cannot start %s: %s\n", argv[0], strerror(errno));
     _exit(127);
   }
-  writer.Reset();
-  const uint64_t deadline = NowNs() + static_cast<uint64_t>(timeout_seconds * 1e9);
+  writer.reset();
+  const uint64_t deadline = now_ns() + static_cast<uint64_t>(timeout_seconds * 1e9);
   std::string text;
   bool late = false;
   for (;;) {
-    const uint64_t now = NowNs();
+    const uint64_t now = now_ns();
     late = now >= deadline;
     if (late) break;
     pollfd p = {reader.get(), POLLIN, 0};
@@ -59,28 +60,28 @@ std::string RunOnce(const std::string &probe, const std::string &provider, doubl
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  if (late) Fail("%s did not finish within %g s", probe, timeout_seconds);
-  if (absl::StartsWith(text, "error: ")) Fail("%s: %s", probe, text.substr(7));
+  if (late) fail("%s did not finish within %g s", probe, timeout_seconds);
+  if (absl::StartsWith(text, "error: ")) fail("%s: %s", probe, text.substr(7));
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    Fail("%s ended with status 0x%x", probe, status);
+    fail("%s ended with status 0x%x", probe, status);
   }
   return text;
 }
 
 }  // namespace
 
-StartupResult MeasureStartup(const std::string &probe, const std::string &provider, uint32_t count,
-                             double timeout_seconds) {
+StartupResult measure_startup(const std::string &probe, const std::string &provider, uint32_t count,
+                              double timeout_seconds) {
   StartupResult result;
   for (uint32_t i = 0; i < count + kWarmUp; ++i) {
-    const std::string line = RunOnce(probe, provider, timeout_seconds);
+    const std::string line = run_once(probe, provider, timeout_seconds);
     const std::pair<std::string, std::string> parts = absl::StrSplit(line, absl::MaxSplits(' ', 1));
     uint64_t ns = 0;
-    if (!absl::SimpleAtoi(parts.first, &ns) || ns == 0) Fail("%s printed '%s'", probe, line);
-    if (i >= kWarmUp) result.ns.Add(ns);
+    if (!absl::SimpleAtoi(parts.first, &ns) || ns == 0) fail("%s printed '%s'", probe, line);
+    if (i >= kWarmUp) result.ns.add(ns);
     result.library = std::string(absl::StripSuffix(parts.second, "\n"));
   }
-  result.ns.Sort();
+  result.ns.sort();
   return result;
 }
 

@@ -4,11 +4,11 @@
 // for every sample.
 //
 // Example (statements):
-//     StartupResult result = MeasureStartup("/path/weft-bench-startup", "tcp", 200, 30.0);
+//     StartupResult result = measure_startup("/path/weft-bench-startup", "tcp", 200, 30.0);
 //
 // The caller must not have used libfabric itself; the environment is passed on.
-#ifndef WEFT_BENCH_STARTUP_H_
-#define WEFT_BENCH_STARTUP_H_
+#ifndef WEFT_BENCH_STARTUP_H
+#define WEFT_BENCH_STARTUP_H
 
 #include <string>
 
@@ -23,9 +23,9 @@ struct StartupResult {
 
 // `provider` goes into FI_PROVIDER; empty leaves the environment as it is. The first samples, which
 // fill the page cache, are dropped.
-StartupResult MeasureStartup(const std::string &probe, const std::string &provider, uint32_t count,
-                             double timeout_seconds);
+StartupResult measure_startup(const std::string &probe, const std::string &provider, uint32_t count,
+                              double timeout_seconds);
 
 }  // namespace weft::bench
 
-#endif  // WEFT_BENCH_STARTUP_H_
+#endif  // WEFT_BENCH_STARTUP_H

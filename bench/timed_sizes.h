@@ -4,15 +4,15 @@
 // time, and a row of the report.
 //
 // Example:
-//     nlohmann::json Rows(const std::vector<size_t> &sizes) {
-//       return TimedSizes({.test = "barrier", .sizes = sizes}, [](size_t, uint64_t iterations) {
+//     nlohmann::json rows(const std::vector<size_t> &sizes) {
+//       return timed_sizes({.test = "barrier", .sizes = sizes}, [](size_t, uint64_t iterations) {
 //         return 1e-6 * static_cast<double>(iterations);  // seconds of the slowest process
 //       });
 //     }
 //
 // Not for latency and bandwidth between two processes: engine.h.
-#ifndef WEFT_BENCH_TIMED_SIZES_H_
-#define WEFT_BENCH_TIMED_SIZES_H_
+#ifndef WEFT_BENCH_TIMED_SIZES_H
+#define WEFT_BENCH_TIMED_SIZES_H
 
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_format.h>
@@ -36,12 +36,12 @@ struct TimedOptions {
   FILE *out = stdout;  // a table
 };
 
-inline std::vector<size_t> ParseSizes(const std::string &text, uint64_t least) {
+inline std::vector<size_t> parse_sizes(const std::string &text, uint64_t least) {
   std::vector<size_t> sizes;
   for (const absl::string_view part : absl::StrSplit(absl::StripSuffix(text, ","), ',')) {
     uint64_t size = 0;
     if (!absl::SimpleAtoi(part, &size) || size < least || size > (64u << 20))
-      Fail("--sizes: '%s' is not a number of bytes from %d to 67108864", part, least);
+      fail("--sizes: '%s' is not a number of bytes from %d to 67108864", part, least);
     sizes.push_back(size);
   }
   return sizes;
@@ -49,7 +49,7 @@ inline std::vector<size_t> ParseSizes(const std::string &text, uint64_t least) {
 
 // run(size, iterations): how long they take, by the slowest process.
 template <class Run>
-nlohmann::json TimedSizes(const TimedOptions &options, Run run) {
+nlohmann::json timed_sizes(const TimedOptions &options, Run run) {
   nlohmann::json results = nlohmann::json::array();
   absl::FPrintF(options.out, "%9s %10s %12s\n", "bytes", "rounds", "us");
   // New processes are slow at first.
@@ -79,4 +79,4 @@ nlohmann::json TimedSizes(const TimedOptions &options, Run run) {
 
 }  // namespace weft::bench
 
-#endif  // WEFT_BENCH_TIMED_SIZES_H_
+#endif  // WEFT_BENCH_TIMED_SIZES_H

@@ -39,13 +39,13 @@ using nlohmann::json;
 
 const char *g_name = "weft-bench";  // Before error messages: with --local both sides print.
 
-void RunStartup(const Options &options, json *report) {
+void run_startup(const Options &options, json *report) {
   // With --raw it is the same program without libfabric.
   const std::string probe =
-      BesideThisProgram(options.raw ? "weft-bench-floor" : "weft-bench-startup");
+      beside_this_program(options.raw ? "weft-bench-floor" : "weft-bench-startup");
   StartupResult result =
-      MeasureStartup(probe, options.fabric.provider, options.repeat, options.timeout);
-  const auto us = [&](double f) { return static_cast<double>(result.ns.Percentile(f)) / 1e3; };
+      measure_startup(probe, options.fabric.provider, options.repeat, options.timeout);
+  const auto us = [&](double f) { return static_cast<double>(result.ns.percentile(f)) / 1e3; };
   std::error_code error;
   std::string library = std::filesystem::canonical(result.library, error);
   if (error) library = result.library;
@@ -57,7 +57,7 @@ void RunStartup(const Options &options, json *report) {
        {"better", "lower"},
        {"library", library},
        {"us", {{"min", us(0)}, {"p50", us(0.5)}, {"p99", us(0.99)}, {"max", us(1)}}}});
-  if (!options.raw) ExpectLibrary(options.expect_library, library);
+  if (!options.raw) expect_library(options.expect_library, library);
   if (!options.raw && !report->contains("library")) (*report)["library"] = {{"path", library}};
   absl::PrintF("\nstartup: from exec to the first fi_getinfo result, FI_PROVIDER=%s\nlibrary: %s\n",
                options.fabric.provider, library);
@@ -66,22 +66,22 @@ void RunStartup(const Options &options, json *report) {
   fflush(stdout);
 }
 
-int RunServerMode(const Options &options) {
-  PinTo(options.cpu);
+int run_server_mode(const Options &options) {
+  pin_to(options.cpu);
   std::optional<SharedLine> line;
   if (options.line_fd >= 0) line.emplace(Fd(options.line_fd));
-  Fd listener = options.listen_fd >= 0 ? Fd(options.listen_fd) : Listen("", options.port);
+  Fd listener = options.listen_fd >= 0 ? Fd(options.listen_fd) : listen("", options.port);
   if (options.listen_fd < 0) {
     fcntl(listener.get(), F_SETFD, FD_CLOEXEC);
-    absl::PrintF("weft-bench: waiting for a client on port %u\n", LocalPort(listener.get()));
+    absl::PrintF("weft-bench: waiting for a client on port %u\n", local_port(listener.get()));
     fflush(stdout);
   }
   for (;;) {
     // A server that a user started waits without a limit.
     const double patience = options.listen_fd >= 0 ? options.timeout : 1e8;
-    Fd connection = AcceptOne(listener.get(), patience);
+    Fd connection = accept_one(listener.get(), patience);
     try {
-      Server(std::move(connection), options.timeout, line ? &*line : nullptr).Serve();
+      Server(std::move(connection), options.timeout, line ? &*line : nullptr).serve();
     } catch (const std::exception &failure) {
       if (!options.keep) throw;
       absl::FPrintF(stderr, "%s: %s\n", g_name, failure.what());
@@ -90,8 +90,8 @@ int RunServerMode(const Options &options) {
   }
 }
 
-void RunClientMode(const Options &options, const Selection &selection, json *report) {
-  std::vector<int> cpus = options.cpus.empty() ? ChooseCpus() : ParseCpus(options.cpus);
+void run_client_mode(const Options &options, const Selection &selection, json *report) {
+  std::vector<int> cpus = options.cpus.empty() ? choose_cpus() : parse_cpus(options.cpus);
   if (!options.local) {
     cpus.assign(2, options.cpu);
   } else if (cpus.empty()) {
@@ -102,8 +102,8 @@ void RunClientMode(const Options &options, const Selection &selection, json *rep
   }
   (*report)["cpus"] = cpus;
   if (selection.startup) {
-    PinTo(cpus[0]);
-    RunStartup(options, report);
+    pin_to(cpus[0]);
+    run_startup(options, report);
   }
   if (selection.tests.empty() && !selection.memory) return;
 
@@ -115,21 +115,21 @@ void RunClientMode(const Options &options, const Selection &selection, json *rep
   if (options.local) peer.emplace(options, cpus[1], shared);
   std::optional<Client> client;
   try {
-    client.emplace(Dial(options.local ? "127.0.0.1" : options.host,
+    client.emplace(dial(options.local ? "127.0.0.1" : options.host,
                         options.local ? peer->port() : options.port, options.timeout),
                    options, shared);
-    PinTo(cpus[0]);
-    client->RunTests(selection.tests, report);
-    if (selection.memory) client->RunMemory(report);
-    client->Quit();
+    pin_to(cpus[0]);
+    client->run_tests(selection.tests, report);
+    if (selection.memory) client->run_memory(report);
+    client->quit();
   } catch (const std::exception &failure) {
-    if (client) client->TellPeer(failure.what());
-    const std::string fate = peer ? peer->Fate(1.0) : "";
+    if (client) client->tell_peer(failure.what());
+    const std::string fate = peer ? peer->fate(1.0) : "";
     throw Error(absl::StrCat(failure.what(), fate.empty() ? "" : "; ", fate));
   }
   if (peer) {
-    const std::string fate = peer->Fate(10.0);
-    if (!fate.empty()) Fail("%s after the last measurement", fate);
+    const std::string fate = peer->fate(10.0);
+    if (!fate.empty()) fail("%s after the last measurement", fate);
   }
 }
 
@@ -143,20 +143,20 @@ class ReportFile {
       dup2(STDERR_FILENO, STDOUT_FILENO);
     } else if (!name.empty()) {
       file_.open(name);
-      if (!file_) Fail("cannot write to %s: %s", name, strerror(errno));
+      if (!file_) fail("cannot write to %s: %s", name, strerror(errno));
     }
   }
 
-  void Write(const std::string &text) {
+  void write(const std::string &text) {
     if (out_ >= 0) {
       fflush(stdout);
       dup2(out_, STDOUT_FILENO);
       fputs(text.c_str(), stdout);
-      if (fflush(stdout) != 0) Fail("cannot write the results: %s", strerror(errno));
+      if (fflush(stdout) != 0) fail("cannot write the results: %s", strerror(errno));
     } else if (!name_.empty()) {
       file_ << text;
       file_.close();
-      if (!file_) Fail("cannot write the results to %s", name_);
+      if (!file_) fail("cannot write the results to %s", name_);
     }
   }
 
@@ -166,32 +166,32 @@ class ReportFile {
   std::ofstream file_;
 };
 
-int Main(int argc, char **argv) {
+int run_main(int argc, char **argv) {
   Options options;
   CLI::App app(
       "Measures a libfabric (the one that the loader finds: set LD_LIBRARY_PATH), or a raw TCP\n"
       "or UDP socket doing the same work.\n\n"
       "  weft-bench --local                      both sides on this host, each pinned to a core\n"
       "  weft-bench --server; weft-bench HOST    two hosts\n");
-  AddOptions(app, options);
+  add_options(app, options);
   CLI11_PARSE(app, argc, argv);
 
   options.fabric.rdm = options.endpoint == "rdm";
   if (options.raw_udp) options.raw = true;
   if (options.server + options.local + !options.host.empty() != 1) {
-    Fail("say exactly one of --server, --local and a HOST (--help shows the options)");
+    fail("say exactly one of --server, --local and a HOST (--help shows the options)");
   }
   signal(SIGPIPE, SIG_IGN);
   if (options.server) {
     g_name = "weft-bench (server)";
-    return RunServerMode(options);
+    return run_server_mode(options);
   }
 
   if (options.tests == "all") {
     options.tests = "lat,bw,rate,write_lat,write_bw,read_lat,read_bw,startup";
     if (!options.raw && !options.fabric.rdm) options.tests += ",memory";
   }
-  const Selection selection = SelectTests(options);
+  const Selection selection = select_tests(options);
   json report = {{"program", "weft-bench"},
                  {"format", 1},
                  {"transport", options.raw_udp ? "raw-udp"
@@ -203,8 +203,8 @@ int Main(int argc, char **argv) {
                  {"results", json::array()}};
   ReportFile file(options.json_file);
   if (options.raw) absl::PrintF("raw %s socket\n", options.raw_udp ? "UDP" : "TCP");
-  RunClientMode(options, selection, &report);
-  file.Write(report.dump(2) + "\n");
+  run_client_mode(options, selection, &report);
+  file.write(report.dump(2) + "\n");
   return 0;
 }
 
@@ -213,7 +213,7 @@ int Main(int argc, char **argv) {
 
 int main(int argc, char **argv) {
   try {
-    return weft::bench::Main(argc, argv);
+    return weft::bench::run_main(argc, argv);
   } catch (const std::exception &failure) {
     absl::FPrintF(stderr, "%s: %s\n", weft::bench::g_name, failure.what());
     return 1;

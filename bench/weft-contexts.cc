@@ -39,7 +39,7 @@ struct Options : PartyOptions {
   double seconds = 0.2;
 };
 
-uint64_t ThreadNs() {
+uint64_t thread_ns() {
   timespec now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
@@ -53,16 +53,16 @@ struct Flow {
   std::vector<fi_context2> contexts = std::vector<fi_context2>(2 * kWindow);
   char out[kSize] = {}, in[kSize] = {};
 
-  void Window() {
+  void window() {
     for (size_t i = 0; i < kWindow; ++i)
-      Must("fi_trecv",
+      must("fi_trecv",
            fi_trecv(rx, in, kSize, nullptr, FI_ADDR_UNSPEC, kTag, 0, &contexts[kWindow + i]));
     for (size_t i = 0; i < kWindow; ++i)
-      Must("fi_tsend", fi_tsend(tx, out, kSize, nullptr, dest, kTag, &contexts[i]));
+      must("fi_tsend", fi_tsend(tx, out, kSize, nullptr, dest, kTag, &contexts[i]));
     for (size_t left = 2 * kWindow; left != 0;) {
       fi_cq_tagged_entry entries[32];
       const ssize_t n = fi_cq_read(cq, entries, 32);
-      if (n < 0 && n != -FI_EAGAIN) Must("fi_cq_read", n);
+      if (n < 0 && n != -FI_EAGAIN) must("fi_cq_read", n);
       if (n > 0) left -= static_cast<size_t>(n);
     }
   }
@@ -84,30 +84,30 @@ class Scalable {
     const int rc =
         fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", nullptr, FI_SOURCE, hints.get(), &found);
     if (rc != 0)
-      Fail("fi_getinfo: %s: no %d contexts of provider '%s'", fi_strerror(-rc), contexts,
+      fail("fi_getinfo: %s: no %d contexts of provider '%s'", fi_strerror(-rc), contexts,
            options.provider);
     info_.reset(found);
-    Open("fi_fabric", fabric_,
+    open("fi_fabric", fabric_,
          [&](auto **out) { return fi_fabric(found->fabric_attr, out, nullptr); });
-    Open("fi_domain", domain_,
+    open("fi_domain", domain_,
          [&](auto **out) { return fi_domain(fabric_.get(), found, out, nullptr); });
     fi_av_attr attr = {};
     attr.type = FI_AV_TABLE;
     attr.rx_ctx_bits = kContextBits;
-    Open("fi_av_open", av_,
+    open("fi_av_open", av_,
          [&](auto **out) { return fi_av_open(domain_.get(), &attr, out, nullptr); });
-    Open("fi_scalable_ep", endpoint_,
+    open("fi_scalable_ep", endpoint_,
          [&](auto **out) { return fi_scalable_ep(domain_.get(), found, out, nullptr); });
-    Must("fi_scalable_ep_bind", fi_scalable_ep_bind(endpoint_.get(), &av_->fid, 0));
+    must("fi_scalable_ep_bind", fi_scalable_ep_bind(endpoint_.get(), &av_->fid, 0));
     flows_.resize(contexts);
-    for (size_t i = 0; i < flows_.size(); ++i) OpenFlow(static_cast<int>(i));
-    Must("fi_enable", fi_enable(endpoint_.get()));
+    for (size_t i = 0; i < flows_.size(); ++i) open_flow(static_cast<int>(i));
+    must("fi_enable", fi_enable(endpoint_.get()));
     char name[256];
     size_t length = sizeof name;
-    Must("fi_getname", fi_getname(&endpoint_->fid, name, &length));
+    must("fi_getname", fi_getname(&endpoint_->fid, name, &length));
     fi_addr_t own = FI_ADDR_UNSPEC;
     if (fi_av_insert(av_.get(), name, 1, &own, 0, nullptr) != 1)
-      Fail("fi_av_insert refused the address");
+      fail("fi_av_insert refused the address");
     for (size_t i = 0; i < flows_.size(); ++i)
       flows_[i].dest = fi_rx_addr(own, static_cast<int>(i), kContextBits);
   }
@@ -115,29 +115,29 @@ class Scalable {
 
  private:
   template <class T, class Call>
-  static T *Open(const char *what, Fid<T> &to, Call call) {
+  static T *open(const char *what, Fid<T> &to, Call call) {
     T *made = nullptr;
-    Must(what, call(&made));
+    must(what, call(&made));
     to.reset(made);
     return made;
   }
-  void OpenFlow(int index) {
+  void open_flow(int index) {
     Flow &flow = flows_[static_cast<size_t>(index)];
     fi_cq_attr attr = {};
     attr.format = FI_CQ_FORMAT_TAGGED;
     attr.size = 4 * kWindow;
-    flow.cq = Open("fi_cq_open", queues_.emplace_back(),
+    flow.cq = open("fi_cq_open", queues_.emplace_back(),
                    [&](auto **out) { return fi_cq_open(domain_.get(), &attr, out, nullptr); });
-    flow.tx = Open("fi_tx_context", contexts_.emplace_back(), [&](auto **out) {
+    flow.tx = open("fi_tx_context", contexts_.emplace_back(), [&](auto **out) {
       return fi_tx_context(endpoint_.get(), index, nullptr, out, nullptr);
     });
-    Must("fi_ep_bind", fi_ep_bind(flow.tx, &flow.cq->fid, FI_TRANSMIT));
-    Must("fi_enable", fi_enable(flow.tx));
-    flow.rx = Open("fi_rx_context", contexts_.emplace_back(), [&](auto **out) {
+    must("fi_ep_bind", fi_ep_bind(flow.tx, &flow.cq->fid, FI_TRANSMIT));
+    must("fi_enable", fi_enable(flow.tx));
+    flow.rx = open("fi_rx_context", contexts_.emplace_back(), [&](auto **out) {
       return fi_rx_context(endpoint_.get(), index, nullptr, out, nullptr);
     });
-    Must("fi_ep_bind", fi_ep_bind(flow.rx, &flow.cq->fid, FI_RECV));
-    Must("fi_enable", fi_enable(flow.rx));
+    must("fi_ep_bind", fi_ep_bind(flow.rx, &flow.cq->fid, FI_RECV));
+    must("fi_enable", fi_enable(flow.rx));
   }
 
   Info info_;
@@ -151,32 +151,32 @@ class Scalable {
 };
 
 // How many times the time of two plain endpoints a window takes on a context.
-double MeasureScalable(const Options &options) {
+double measure_scalable(const Options &options) {
   Party party(options, 2);
   std::string name(256, '\0');
   size_t length = name.size();
-  Must("fi_getname", fi_getname(&party.ep(1)->fid, name.data(), &length));
+  must("fi_getname", fi_getname(&party.ep(1)->fid, name.data(), &length));
   name.resize(length);
   Flow plain;
   plain.tx = party.ep(0);
   plain.rx = party.ep(1);
   plain.cq = party.cq();
-  plain.dest = party.Insert(name);
+  plain.dest = party.insert(name);
   Scalable scalable(options, 1);
   std::vector<double> without, with;
-  const uint64_t end = NowNs() + static_cast<uint64_t>(options.seconds * 1e9);
-  while (with.size() < 20 || NowNs() < end) {
+  const uint64_t end = now_ns() + static_cast<uint64_t>(options.seconds * 1e9);
+  while (with.size() < 20 || now_ns() < end) {
     for (auto [flow, times] : {std::pair(&plain, &without), std::pair(&scalable.flow(0), &with)}) {
-      const uint64_t start = NowNs();
-      flow->Window();
-      times->push_back(Seconds(start));
+      const uint64_t start = now_ns();
+      flow->window();
+      times->push_back(seconds_since(start));
     }
   }
-  return Median(with) / Median(without);
+  return median_of(with) / median_of(without);
 }
 
 // Seconds of processor time per message, the mean of `threads` threads.
-double ProcessorTime(Scalable &scalable, size_t threads, double seconds) {
+double processor_time(Scalable &scalable, size_t threads, double seconds) {
   std::vector<double> used(threads);
   std::vector<std::exception_ptr> failures(threads);
   std::vector<std::thread> running;
@@ -184,12 +184,12 @@ double ProcessorTime(Scalable &scalable, size_t threads, double seconds) {
     running.emplace_back([&, i] {
       try {
         Flow &flow = scalable.flow(i);
-        flow.Window();
-        const uint64_t start = NowNs(), before = ThreadNs();
+        flow.window();
+        const uint64_t start = now_ns(), before = thread_ns();
         size_t windows = 0;
-        for (; windows == 0 || Seconds(start) < seconds; ++windows) flow.Window();
-        used[i] =
-            static_cast<double>(ThreadNs() - before) / 1e9 / static_cast<double>(windows * kWindow);
+        for (; windows == 0 || seconds_since(start) < seconds; ++windows) flow.window();
+        used[i] = static_cast<double>(thread_ns() - before) / 1e9 /
+                  static_cast<double>(windows * kWindow);
       } catch (...) {
         failures[i] = std::current_exception();
       }
@@ -203,19 +203,19 @@ double ProcessorTime(Scalable &scalable, size_t threads, double seconds) {
 }
 
 // How many times the processor time of one thread a message takes.
-double MeasureContexts(const Options &options) {
+double measure_contexts(const Options &options) {
   constexpr size_t kTurns = 15;
   const double turn = options.seconds / (2 * kTurns);
   Scalable scalable(options, options.contexts);
   std::vector<double> one, all;
   for (size_t i = 0; i < kTurns; ++i) {
-    one.push_back(ProcessorTime(scalable, 1, turn));
-    all.push_back(ProcessorTime(scalable, options.contexts, turn));
+    one.push_back(processor_time(scalable, 1, turn));
+    all.push_back(processor_time(scalable, options.contexts, turn));
   }
-  return Median(all) / Median(one);
+  return median_of(all) / median_of(one);
 }
 
-int Main(int argc, char **argv) {
+int run_main(int argc, char **argv) {
   Options options;
   options.provider = "tcp";
   CLI::App app(
@@ -227,15 +227,15 @@ int Main(int argc, char **argv) {
          "scalable: time of one context, times that of plain endpoints; contexts: processor "
          "time of threads with a context each, times that of one thread")
       ->check(CLI::IsMember({"scalable", "contexts"}));
-  options.AddTo(app);
+  options.add_to(app);
   app.add_option("-c,--contexts", options.contexts, "Contexts, and threads")
       ->check(CLI::Range(1, 1 << kContextBits));
   app.add_option("--seconds", options.seconds, "Time per figure")->check(CLI::Range(0.001, 60.0));
   CLI11_PARSE(app, argc, argv);
-  const Library library = LoadedLibrary();
-  json report = ReportOf("weft-contexts", options, library);
+  const Library library = loaded_library();
+  json report = report_of("weft-contexts", options, library);
   const double times =
-      options.test == "scalable" ? MeasureScalable(options) : MeasureContexts(options);
+      options.test == "scalable" ? measure_scalable(options) : measure_contexts(options);
   FILE *out = options.json_file == "-" ? stderr : stdout;
   absl::FPrintF(out, "library: %s\n%s: %.3f times\n", library.path, options.test, times);
   report["results"].push_back({{"test", options.test},
@@ -243,7 +243,7 @@ int Main(int argc, char **argv) {
                                {"value", times},
                                {"unit", "times"},
                                {"better", "lower"}});
-  options.Write(report);
+  options.write(report);
   return 0;
 }
 
@@ -251,5 +251,6 @@ int Main(int argc, char **argv) {
 }  // namespace weft::bench
 
 int main(int argc, char **argv) {
-  return weft::bench::RunProgram("weft-contexts", [&] { return weft::bench::Main(argc, argv); });
+  return weft::bench::run_program("weft-contexts",
+                                  [&] { return weft::bench::run_main(argc, argv); });
 }

@@ -42,16 +42,16 @@ struct Options : PartyOptions {
 };
 
 // The process with the endpoint that all others send to.
-void RunReceiver(const Options &options, Control &control) {
-  NeedFiles(3 * options.endpoints + 64);
+void run_receiver(const Options &options, Control &control) {
+  need_files(3 * options.endpoints + 64);
   Party party(options, 1);
   const uint64_t total = uint64_t(options.endpoints) * options.messages;
-  char *memory = party.Allocate(kReceives * options.size);
+  char *memory = party.allocate(kReceives * options.size);
   std::vector<fi_context2> contexts(kReceives);
   const auto post = [&](size_t i) {
     const ssize_t rc = fi_trecv(party.ep(0), memory + i * options.size, options.size, party.desc(),
                                 FI_ADDR_UNSPEC, kTag, 0, &contexts[i]);
-    if (rc != 0 && rc != -FI_EAGAIN) Must("fi_trecv", rc);
+    if (rc != 0 && rc != -FI_EAGAIN) must("fi_trecv", rc);
     return rc == 0;
   };
   std::deque<size_t> idle;
@@ -59,12 +59,12 @@ void RunReceiver(const Options &options, Control &control) {
     if (!post(i)) idle.push_back(i);
   }
   const std::string name = party.name();
-  const uint64_t before = ResidentBytes();
-  control.Send(
+  const uint64_t before = resident_bytes();
+  control.send(
       {{"address", std::vector<uint8_t>(name.begin(), name.end())},
-       {"library", {{"path", LoadedLibrary().path}, {"version", LoadedLibrary().version}}}});
-  control.Receive(options.timeout);
-  const uint64_t start = NowNs();
+       {"library", {{"path", loaded_library().path}, {"version", loaded_library().version}}}});
+  control.receive(options.timeout);
+  const uint64_t start = now_ns();
   std::vector<uint32_t> next(options.endpoints, 0);
   uint64_t received = 0, wrong = 0;
   bool told = false;
@@ -91,33 +91,33 @@ void RunReceiver(const Options &options, Control &control) {
     while (!idle.empty() && post(idle.front())) idle.pop_front();
     if (received == total && !told) {
       told = true;
-      control.Send({{"seconds", Seconds(start)}, {"received", received}});
+      control.send({{"seconds", seconds_since(start)}, {"received", received}});
     }
   };
-  Until(options, control, turn);
-  const uint64_t after = ResidentBytes();
+  until(options, control, turn);
+  const uint64_t after = resident_bytes();
   json report = {{"received", received},
                  {"wrong", wrong},
                  {"errors", errors},
                  {"memory_per_peer", (double(after) - double(before)) / options.endpoints}};
-  report["close"] = party.Close();
-  control.Send(report);
+  report["close"] = party.close();
+  control.send(report);
 }
 
 // A process with `count` of the endpoints that send; `first` is the number of the first.
-void RunSenders(const Options &options, Control &control, uint32_t first, uint32_t count) {
-  NeedFiles(4 * count + 64);
-  const json start_with = control.Receive(options.timeout);
+void run_senders(const Options &options, Control &control, uint32_t first, uint32_t count) {
+  need_files(4 * count + 64);
+  const json start_with = control.receive(options.timeout);
   const auto bytes = start_with.at("address").get<std::vector<uint8_t>>();
-  const uint64_t before = ResidentBytes();
-  const uint64_t opening = NowNs();
+  const uint64_t before = resident_bytes();
+  const uint64_t opening = now_ns();
   Party party(options, count);
-  const fi_addr_t to = party.Insert(std::string(bytes.begin(), bytes.end()));
-  char *memory = party.Allocate(count * options.size);
-  const double open_s = Seconds(opening);
-  const uint64_t open_memory = ResidentBytes();
-  control.Send({{"ready", true}});
-  control.Receive(options.timeout);
+  const fi_addr_t to = party.insert(std::string(bytes.begin(), bytes.end()));
+  char *memory = party.allocate(count * options.size);
+  const double open_s = seconds_since(opening);
+  const uint64_t open_memory = resident_bytes();
+  control.send({{"ready", true}});
+  control.receive(options.timeout);
   struct Sender {
     fi_context2 context;
     uint32_t sent = 0;
@@ -127,7 +127,7 @@ void RunSenders(const Options &options, Control &control, uint32_t first, uint32
   for (uint32_t i = 0; i < count; ++i) due.push_back(i);
   std::map<std::string, uint64_t> errors;
   uint32_t ended = 0;
-  const uint64_t start = NowNs();
+  const uint64_t start = now_ns();
   bool told = false;
   const auto turn = [&] {
     for (size_t tries = due.size(); tries > 0; --tries) {
@@ -165,19 +165,19 @@ void RunSenders(const Options &options, Control &control, uint32_t first, uint32
     }
     if (ended == count && !told) {
       told = true;
-      control.Send({{"seconds", Seconds(start)}});
+      control.send({{"seconds", seconds_since(start)}});
     }
   };
-  Until(options, control, turn);
+  until(options, control, turn);
   uint64_t sent = 0;
   for (const Sender &sender : senders) sent += sender.sent;
   json report = {{"sent", sent},
                  {"errors", errors},
                  {"open_s", open_s},
-                 {"memory", double(ResidentBytes()) - double(before)},
+                 {"memory", double(resident_bytes()) - double(before)},
                  {"memory_open", double(open_memory) - double(before)}};
-  report["close"] = party.Close();
-  control.Send(report);
+  report["close"] = party.close();
+  control.send(report);
 }
 
 // What the storm brought, beside the figures that go into the report as they are.
@@ -196,35 +196,35 @@ struct Outcome {
 };
 
 // All send at once. Processes that have not ended when the time is over are asked all the same.
-void Storm(const Options &options, Child &receiver, std::vector<Child> &senders, Outcome &outcome) {
-  const uint64_t start = NowNs();
-  receiver.control->Send({{"do", "go"}});
-  for (Child &child : senders) child.control->Send({{"do", "go"}});
-  const auto left = [&] { return std::max(0.0, options.timeout - Seconds(start)); };
+void storm(const Options &options, Child &receiver, std::vector<Child> &senders, Outcome &outcome) {
+  const uint64_t start = now_ns();
+  receiver.control->send({{"do", "go"}});
+  for (Child &child : senders) child.control->send({{"do", "go"}});
+  const auto left = [&] { return std::max(0.0, options.timeout - seconds_since(start)); };
   outcome.finished = true;
   for (Child &child : senders) {
-    if (child.control->Readable(left())) {
-      child.control->Receive(1);
+    if (child.control->readable(left())) {
+      child.control->receive(1);
     } else {
       outcome.finished = false;
     }
   }
-  outcome.seconds = Seconds(start);
+  outcome.seconds = seconds_since(start);
   // After a failure, messages that are still on their way get up to 5 s.
-  if (receiver.control->Readable(std::min(left(), 5.0))) {
-    const json all = receiver.control->Receive(1);
+  if (receiver.control->readable(std::min(left(), 5.0))) {
+    const json all = receiver.control->receive(1);
     outcome.seconds = std::max(outcome.seconds, all.at("seconds").get<double>());
   }
 }
 
 // Closes the senders, then the receiver, and collects their figures.
-void Collect(const Options &options, Child &receiver, std::vector<Child> &senders, Outcome &outcome,
+void collect(const Options &options, Child &receiver, std::vector<Child> &senders, Outcome &outcome,
              json &report) {
-  if (options.gone) receiver.Kill();
-  const uint64_t closing = NowNs();
-  for (Child &child : senders) child.control->Send({{"do", "close"}});
+  if (options.gone) receiver.kill();
+  const uint64_t closing = now_ns();
+  for (Child &child : senders) child.control->send({{"do", "close"}});
   for (Child &child : senders) {
-    const json theirs = child.control->Receive(options.timeout);
+    const json theirs = child.control->receive(options.timeout);
     outcome.sent += theirs.at("sent").get<uint64_t>();
     outcome.memory += theirs.at("memory").get<double>();
     outcome.memory_open += theirs.at("memory_open").get<double>();
@@ -232,15 +232,15 @@ void Collect(const Options &options, Child &receiver, std::vector<Child> &sender
     outcome.close_s = std::max(outcome.close_s, theirs.at("close").at("all_s").get<double>());
     outcome.AddErrors(theirs.at("errors"));
   }
-  report["closing_s"] = Seconds(closing);
+  report["closing_s"] = seconds_since(closing);
   report["close_s"] = outcome.close_s;
   report["open_s"] = outcome.open_s;
   report["sent"] = outcome.sent;
   report["memory_per_endpoint"] = outcome.memory / options.endpoints;
   report["memory_per_endpoint_open"] = outcome.memory_open / options.endpoints;
   if (options.gone) return;
-  receiver.control->Send({{"do", "close"}});
-  const json theirs = receiver.control->Receive(options.timeout);
+  receiver.control->send({{"do", "close"}});
+  const json theirs = receiver.control->receive(options.timeout);
   report["received"] = theirs.at("received");
   report["wrong"] = theirs.at("wrong");
   report["memory_per_peer"] = theirs.at("memory_per_peer");
@@ -248,7 +248,7 @@ void Collect(const Options &options, Child &receiver, std::vector<Child> &sender
   outcome.AddErrors(theirs.at("errors"));
 }
 
-void Print(const Options &options, const Outcome &outcome, const json &report, bool good) {
+void print(const Options &options, const Outcome &outcome, const json &report, bool good) {
   FILE *out = options.json_file == "-" ? stderr : stdout;
   absl::FPrintF(
       out, "library: %s\n%s: %u endpoints in %u processes, %u messages of %d B each: %s\n",
@@ -267,9 +267,9 @@ void Print(const Options &options, const Outcome &outcome, const json &report, b
     absl::FPrintF(out, "  %d x %s\n", count.get<uint64_t>(), text);
 }
 
-void AddOptions(CLI::App &app, Options &options) {
+void add_options(CLI::App &app, Options &options) {
   app.option_defaults()->always_capture_default();
-  options.AddTo(app);
+  options.add_to(app);
   app.add_option("-n,--endpoints", options.endpoints, "Endpoints that send")
       ->check(CLI::Range(1, 100000));
   app.add_option("-m,--messages", options.messages, "Messages of each, one in flight")
@@ -280,31 +280,31 @@ void AddOptions(CLI::App &app, Options &options) {
   app.add_flag("--gone", options.gone, "The receiving process ends before the others close");
 }
 
-int Main(int argc, char **argv) {
+int run_main(int argc, char **argv) {
   Options options;
   CLI::App app(
       "Many endpoints, in a few processes, send to one endpoint at the same moment. The libfabric "
       "is\n"
       "the one that the loader finds (set LD_LIBRARY_PATH).\n");
-  AddOptions(app, options);
+  add_options(app, options);
   CLI11_PARSE(app, argc, argv);
   signal(SIGPIPE, SIG_IGN);
   options.processes = std::min(options.processes, options.endpoints);
   options.queue = std::max<size_t>(2 * kReceives, 2 * options.endpoints);
 
   // No call of libfabric before the forks.
-  Child receiver([&](Control &control) { RunReceiver(options, control); });
+  Child receiver([&](Control &control) { run_receiver(options, control); });
   std::vector<Child> senders;
   for (uint32_t p = 0; p < options.processes; ++p) {
     const uint32_t first = uint32_t(uint64_t(options.endpoints) * p / options.processes);
     const uint32_t end = uint32_t(uint64_t(options.endpoints) * (p + 1) / options.processes);
     senders.emplace_back([&options, first, end](Control &control) {
-      RunSenders(options, control, first, end - first);
+      run_senders(options, control, first, end - first);
     });
   }
-  const json opened = receiver.control->Receive(options.timeout);
-  for (Child &child : senders) child.control->Send({{"address", opened.at("address")}});
-  for (Child &child : senders) child.control->Receive(options.timeout);
+  const json opened = receiver.control->receive(options.timeout);
+  for (Child &child : senders) child.control->send({{"address", opened.at("address")}});
+  for (Child &child : senders) child.control->receive(options.timeout);
 
   Outcome outcome;
   outcome.library = opened.at("library");
@@ -312,18 +312,18 @@ int Main(int argc, char **argv) {
                  {"endpoints", options.endpoints}, {"messages", options.messages},
                  {"size", options.size},           {"processes", options.processes},
                  {"gone", options.gone},           {"library", outcome.library}};
-  Storm(options, receiver, senders, outcome);
+  storm(options, receiver, senders, outcome);
   report["seconds"] = outcome.seconds;
   report["finished"] = outcome.finished;
-  Collect(options, receiver, senders, outcome, report);
+  collect(options, receiver, senders, outcome, report);
   report["errors"] = outcome.errors;
   const bool good =
       outcome.finished && outcome.errors.empty() &&
       outcome.sent == uint64_t(options.endpoints) * options.messages &&
       (options.gone || (report.at("received") == outcome.sent && report.at("wrong") == 0));
   report["good"] = good;
-  Print(options, outcome, report, good);
-  options.Write(report);
+  print(options, outcome, report, good);
+  options.write(report);
   return good ? 0 : 3;
 }
 
@@ -331,5 +331,5 @@ int Main(int argc, char **argv) {
 }  // namespace weft::bench
 
 int main(int argc, char **argv) {
-  return weft::bench::RunProgram("weft-storm", [&] { return weft::bench::Main(argc, argv); });
+  return weft::bench::run_program("weft-storm", [&] { return weft::bench::run_main(argc, argv); });
 }

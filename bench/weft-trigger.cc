@@ -41,58 +41,58 @@ class Pair {
       : party_(options, 2), size_(size), contexts_(kWindow), receives_(kWindow) {
     std::string bytes(256, '\0');
     size_t length = bytes.size();
-    Must("fi_getname", fi_getname(&party_.ep(1)->fid, bytes.data(), &length));
+    must("fi_getname", fi_getname(&party_.ep(1)->fid, bytes.data(), &length));
     bytes.resize(length);
-    to_ = party_.Insert(bytes);
-    memory_ = party_.Allocate(2 * size);
+    to_ = party_.insert(bytes);
+    memory_ = party_.allocate(2 * size);
     fi_cntr_attr attr = {};
     fid_cntr *counter = nullptr;
-    Must("fi_cntr_open", fi_cntr_open(party_.domain(), &attr, &counter, nullptr));
+    must("fi_cntr_open", fi_cntr_open(party_.domain(), &attr, &counter, nullptr));
     counter_.reset(counter);
   }
-  ~Pair() { party_.Close(); }
+  ~Pair() { party_.close(); }
 
   // Microseconds of the calls for one message, the median of many windows. Each window is received
   // before the next.
   struct Times {
     double direct, triggered;
   };
-  Times Measure(double seconds) {
+  Times measure(double seconds) {
     std::vector<double> direct, triggered;
-    const uint64_t end = NowNs() + static_cast<uint64_t>(seconds * 1e9);
-    while (direct.size() < 20 || NowNs() < end) {
-      direct.push_back(Window([&] {
+    const uint64_t end = now_ns() + static_cast<uint64_t>(seconds * 1e9);
+    while (direct.size() < 20 || now_ns() < end) {
+      direct.push_back(window([&] {
         for (size_t i = 0; i < kWindow; ++i)
-          Must("fi_tsend",
+          must("fi_tsend",
                fi_tsend(party_.ep(0), memory_, size_, party_.desc(), to_, kTag, &contexts_[i]));
       }));
-      triggered.push_back(Window([&] {
-        for (size_t i = 0; i < kWindow; ++i) SendLater(contexts_[i], value_ + i + 1);
-        for (size_t i = 0; i < kWindow; ++i) Must("fi_cntr_add", fi_cntr_add(counter_.get(), 1));
+      triggered.push_back(window([&] {
+        for (size_t i = 0; i < kWindow; ++i) send_later(contexts_[i], value_ + i + 1);
+        for (size_t i = 0; i < kWindow; ++i) must("fi_cntr_add", fi_cntr_add(counter_.get(), 1));
         value_ += kWindow;
       }));
     }
-    return {Median(direct), Median(triggered)};
+    return {median_of(direct), median_of(triggered)};
   }
 
  private:
   template <class Send>
-  double Window(Send send) {
+  double window(Send send) {
     for (fi_context2 &context : receives_)
-      Must("fi_trecv", fi_trecv(party_.ep(1), memory_ + size_, size_, party_.desc(), FI_ADDR_UNSPEC,
+      must("fi_trecv", fi_trecv(party_.ep(1), memory_ + size_, size_, party_.desc(), FI_ADDR_UNSPEC,
                                 kTag, 0, &context));
-    const uint64_t start = NowNs();
+    const uint64_t start = now_ns();
     send();
-    const double us = Seconds(start) * 1e6 / kWindow;
+    const double us = seconds_since(start) * 1e6 / kWindow;
     for (size_t left = 2 * kWindow; left != 0;) {
       fi_cq_tagged_entry entries[32];
       const ssize_t n = fi_cq_read(party_.cq(), entries, 32);
-      if (n < 0 && n != -FI_EAGAIN) Must("fi_cq_read", n);
+      if (n < 0 && n != -FI_EAGAIN) must("fi_cq_read", n);
       if (n > 0) left -= static_cast<size_t>(n);
     }
     return us;
   }
-  void SendLater(fi_triggered_context2 &context, uint64_t threshold) {
+  void send_later(fi_triggered_context2 &context, uint64_t threshold) {
     context.event_type = FI_TRIGGER_THRESHOLD;
     context.trigger.threshold.cntr = counter_.get();
     context.trigger.threshold.threshold = threshold;
@@ -105,7 +105,7 @@ class Pair {
     msg.addr = to_;
     msg.tag = kTag;
     msg.context = &context;
-    Must("fi_tsendmsg", fi_tsendmsg(party_.ep(0), &msg, FI_TRIGGER | FI_COMPLETION));
+    must("fi_tsendmsg", fi_tsendmsg(party_.ep(0), &msg, FI_TRIGGER | FI_COMPLETION));
   }
 
   Party party_;
@@ -118,7 +118,7 @@ class Pair {
   std::vector<fi_context2> receives_;
 };
 
-int Main(int argc, char **argv) {
+int run_main(int argc, char **argv) {
   Options options;
   options.caps |= FI_TRIGGER;
   CLI::App app(
@@ -127,17 +127,17 @@ int Main(int argc, char **argv) {
       "the loader finds (set LD_LIBRARY_PATH).\n");
   app.option_defaults()->always_capture_default();
   app.add_option("-t,--test", options.test, "trigger")->check(CLI::IsMember({"trigger"}));
-  options.AddTo(app);
+  options.add_to(app);
   app.add_option("-S,--sizes", options.sizes, "Comma list: bytes of a message");
   app.add_option("--seconds", options.seconds, "Time per figure")->check(CLI::Range(0.001, 60.0));
   CLI11_PARSE(app, argc, argv);
-  const Library library = LoadedLibrary();
-  json report = ReportOf("weft-trigger", options, library);
+  const Library library = loaded_library();
+  json report = report_of("weft-trigger", options, library);
   FILE *out = options.json_file == "-" ? stderr : stdout;
   absl::FPrintF(out, "library: %s\n%s\n%9s %12s %12s %12s\n", library.path, options.provider,
                 "bytes", "direct us", "triggered us", "more us");
-  for (const size_t size : ParseSizes(options.sizes, 1)) {
-    const Pair::Times times = Pair(options, size).Measure(options.seconds);
+  for (const size_t size : parse_sizes(options.sizes, 1)) {
+    const Pair::Times times = Pair(options, size).measure(options.seconds);
     const double more = times.triggered - times.direct;
     absl::FPrintF(out, "%9d %12.3f %12.3f %12.3f\n", size, times.direct, times.triggered, more);
     report["results"].push_back({{"test", options.test},
@@ -146,7 +146,7 @@ int Main(int argc, char **argv) {
                                  {"unit", "us"},
                                  {"better", "lower"}});
   }
-  options.Write(report);
+  options.write(report);
   return 0;
 }
 
@@ -154,5 +154,6 @@ int Main(int argc, char **argv) {
 }  // namespace weft::bench
 
 int main(int argc, char **argv) {
-  return weft::bench::RunProgram("weft-trigger", [&] { return weft::bench::Main(argc, argv); });
+  return weft::bench::run_program("weft-trigger",
+                                  [&] { return weft::bench::run_main(argc, argv); });
 }
