@@ -32,102 +32,102 @@ inline constexpr uint32_t kVersion = 1;
 //   read               takes from a queue; note   is a fact that a call revealed, not a call;
 //   call               all other calls
 #define WEFT_TRACE_OPS(X)       \
-  X(none, note)                 \
-  X(send, post_tx)              \
-  X(sendv, post_tx)             \
-  X(sendmsg, post_tx)           \
-  X(senddata, post_tx)          \
-  X(inject, inject)             \
-  X(injectdata, inject)         \
-  X(recv, post_rx)              \
-  X(recvv, post_rx)             \
-  X(recvmsg, post_rx)           \
-  X(tsend, post_tx)             \
-  X(tsendv, post_tx)            \
-  X(tsendmsg, post_tx)          \
-  X(tsenddata, post_tx)         \
-  X(tinject, inject)            \
-  X(tinjectdata, inject)        \
-  X(trecv, post_rx)             \
-  X(trecvv, post_rx)            \
-  X(trecvmsg, post_rx)          \
-  X(read, post_tx)              \
-  X(readv, post_tx)             \
-  X(readmsg, post_tx)           \
-  X(write, post_tx)             \
-  X(writev, post_tx)            \
-  X(writemsg, post_tx)          \
-  X(writedata, post_tx)         \
-  X(inject_write, inject)       \
-  X(inject_writedata, inject)   \
-  X(atomic, post_tx)            \
-  X(atomicv, post_tx)           \
-  X(atomicmsg, post_tx)         \
-  X(inject_atomic, inject)      \
-  X(fetch_atomic, post_tx)      \
-  X(fetch_atomicv, post_tx)     \
-  X(fetch_atomicmsg, post_tx)   \
-  X(compare_atomic, post_tx)    \
-  X(compare_atomicv, post_tx)   \
-  X(compare_atomicmsg, post_tx) \
-  X(cancel, call)               \
-  X(setopt, call)               \
-  X(tx_ctx, call)               \
-  X(rx_ctx, call)               \
-  X(cq_read, read)              \
-  X(cq_readfrom, read)          \
-  X(cq_readerr, read)           \
-  X(cq_sread, read)             \
-  X(cq_sreadfrom, read)         \
-  X(cq_signal, call)            \
-  X(completion, note)           \
-  X(completion_error, note)     \
-  X(eq_read, read)              \
-  X(eq_sread, read)             \
-  X(eq_readerr, read)           \
-  X(eq_write, call)             \
-  X(cntr_read, read)            \
-  X(cntr_readerr, read)         \
-  X(cntr_wait, call)            \
-  X(cntr_add, call)             \
-  X(cntr_set, call)             \
-  X(cntr_adderr, call)          \
-  X(cntr_seterr, call)          \
-  X(setname, call)              \
-  X(getname, call)              \
-  X(getpeer, call)              \
-  X(connect, call)              \
-  X(listen, call)               \
-  X(accept, call)               \
-  X(reject, call)               \
-  X(shutdown, call)             \
-  X(join, call)                 \
-  X(domain, call)               \
-  X(passive_ep, call)           \
-  X(eq_open, call)              \
-  X(wait_open, call)            \
-  X(trywait, call)              \
-  X(av_open, call)              \
-  X(cq_open, call)              \
-  X(endpoint, call)             \
-  X(scalable_ep, call)          \
-  X(cntr_open, call)            \
-  X(poll_open, call)            \
-  X(stx_ctx, call)              \
-  X(srx_ctx, call)              \
-  X(close, call)                \
-  X(bind, call)                 \
-  X(control, call)              \
-  X(mr_reg, call)               \
-  X(mr_regv, call)              \
-  X(mr_regattr, call)           \
-  X(av_insert, call)            \
-  X(av_insertsvc, call)         \
-  X(av_insertsym, call)         \
-  X(av_remove, call)            \
-  X(wait, call)                 \
-  X(poll, read)                 \
-  X(retries, note)
+  X(none, kNote)                \
+  X(send, kPostTx)              \
+  X(sendv, kPostTx)             \
+  X(sendmsg, kPostTx)           \
+  X(senddata, kPostTx)          \
+  X(inject, kInject)            \
+  X(injectdata, kInject)        \
+  X(recv, kPostRx)              \
+  X(recvv, kPostRx)             \
+  X(recvmsg, kPostRx)           \
+  X(tsend, kPostTx)             \
+  X(tsendv, kPostTx)            \
+  X(tsendmsg, kPostTx)          \
+  X(tsenddata, kPostTx)         \
+  X(tinject, kInject)           \
+  X(tinjectdata, kInject)       \
+  X(trecv, kPostRx)             \
+  X(trecvv, kPostRx)            \
+  X(trecvmsg, kPostRx)          \
+  X(read, kPostTx)              \
+  X(readv, kPostTx)             \
+  X(readmsg, kPostTx)           \
+  X(write, kPostTx)             \
+  X(writev, kPostTx)            \
+  X(writemsg, kPostTx)          \
+  X(writedata, kPostTx)         \
+  X(inject_write, kInject)      \
+  X(inject_writedata, kInject)  \
+  X(atomic, kPostTx)            \
+  X(atomicv, kPostTx)           \
+  X(atomicmsg, kPostTx)         \
+  X(inject_atomic, kInject)     \
+  X(fetch_atomic, kPostTx)      \
+  X(fetch_atomicv, kPostTx)     \
+  X(fetch_atomicmsg, kPostTx)   \
+  X(compare_atomic, kPostTx)    \
+  X(compare_atomicv, kPostTx)   \
+  X(compare_atomicmsg, kPostTx) \
+  X(cancel, kCall)              \
+  X(setopt, kCall)              \
+  X(tx_ctx, kCall)              \
+  X(rx_ctx, kCall)              \
+  X(cq_read, kRead)             \
+  X(cq_readfrom, kRead)         \
+  X(cq_readerr, kRead)          \
+  X(cq_sread, kRead)            \
+  X(cq_sreadfrom, kRead)        \
+  X(cq_signal, kCall)           \
+  X(completion, kNote)          \
+  X(completion_error, kNote)    \
+  X(eq_read, kRead)             \
+  X(eq_sread, kRead)            \
+  X(eq_readerr, kRead)          \
+  X(eq_write, kCall)            \
+  X(cntr_read, kRead)           \
+  X(cntr_readerr, kRead)        \
+  X(cntr_wait, kCall)           \
+  X(cntr_add, kCall)            \
+  X(cntr_set, kCall)            \
+  X(cntr_adderr, kCall)         \
+  X(cntr_seterr, kCall)         \
+  X(setname, kCall)             \
+  X(getname, kCall)             \
+  X(getpeer, kCall)             \
+  X(connect, kCall)             \
+  X(listen, kCall)              \
+  X(accept, kCall)              \
+  X(reject, kCall)              \
+  X(shutdown, kCall)            \
+  X(join, kCall)                \
+  X(domain, kCall)              \
+  X(passive_ep, kCall)          \
+  X(eq_open, kCall)             \
+  X(wait_open, kCall)           \
+  X(trywait, kCall)             \
+  X(av_open, kCall)             \
+  X(cq_open, kCall)             \
+  X(endpoint, kCall)            \
+  X(scalable_ep, kCall)         \
+  X(cntr_open, kCall)           \
+  X(poll_open, kCall)           \
+  X(stx_ctx, kCall)             \
+  X(srx_ctx, kCall)             \
+  X(close, kCall)               \
+  X(bind, kCall)                \
+  X(control, kCall)             \
+  X(mr_reg, kCall)              \
+  X(mr_regv, kCall)             \
+  X(mr_regattr, kCall)          \
+  X(av_insert, kCall)           \
+  X(av_insertsvc, kCall)        \
+  X(av_insertsym, kCall)        \
+  X(av_remove, kCall)           \
+  X(wait, kCall)                \
+  X(poll, kRead)                \
+  X(retries, kNote)
 
 enum class Op : uint16_t {
 #define WEFT_TRACE_OP_(name, kind) name,
@@ -135,7 +135,7 @@ enum class Op : uint16_t {
 #undef WEFT_TRACE_OP_
       count
 };
-enum class Kind : uint8_t { note, call, post_tx, post_rx, inject, read };
+enum class Kind : uint8_t { kNote, kCall, kPostTx, kPostRx, kInject, kRead };
 
 struct OpInfo {
   const char *name;
@@ -183,7 +183,7 @@ struct Record {
 };
 static_assert(sizeof(Record) == 64);
 
-enum class Clock : uint32_t { tsc = 1, monotonic = 2 };  // monotonic: nanoseconds
+enum class Clock : uint32_t { kTsc = 1, kMonotonic = 2 };  // monotonic: nanoseconds
 
 // One moment on both clocks; all 0: none.
 struct ClockPair {
@@ -230,9 +230,9 @@ struct FileHeader {
 static_assert(sizeof(FileHeader) <= 1024);
 
 // Whether calls are recorded now.
-enum class Phase : uint32_t { recording = 0, waiting = 1, stopping = 2, frozen = 3 };
+enum class Phase : uint32_t { kRecording = 0, kWaiting = 1, kStopping = 2, kFrozen = 3 };
 
-enum class ObjectState : uint32_t { free = 0, open = 1, closed = 2 };
+enum class ObjectState : uint32_t { kFree = 0, kOpen = 1, kClosed = 2 };
 
 struct ObjectEntry {
   uint64_t id;
@@ -272,7 +272,7 @@ struct RingHeader {
   ClockPair latest;
 };
 static_assert(sizeof(RingHeader) == 56);
-enum class RingState : uint32_t { unused = 0, taken = 1, given_back = 2 };
+enum class RingState : uint32_t { kUnused = 0, kTaken = 1, kGivenBack = 2 };
 inline constexpr size_t kRingHeaderSize = 64;
 
 }  // namespace weft::trace

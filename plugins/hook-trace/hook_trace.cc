@@ -59,7 +59,7 @@ class HookTrace : public Recorder,
     settings.sample = uint32_t(params.integer("sample"));
     WEFT_TRY(const size_t start, params.word("start", {"now", "error"}));
     WEFT_TRY(const size_t stop, params.word("stop", {"never", "error"}));
-    if (start == 1) settings.store.phase = Phase::waiting;
+    if (start == 1) settings.store.phase = Phase::kWaiting;
     settings.store.stop_at_error = stop == 1;
     return std::make_unique<HookTrace>(instance, std::move(settings));
   }
@@ -99,8 +99,8 @@ class HookTrace : public Recorder,
     return fail(result.error().code, "%s (%s)", result.error().text.c_str(), origin);
   }
   static void publish(ObjectEntry &entry) {
-    __atomic_store_n(reinterpret_cast<uint32_t *>(&entry.state), uint32_t(trace::ObjectState::open),
-                     __ATOMIC_RELEASE);
+    __atomic_store_n(reinterpret_cast<uint32_t *>(&entry.state),
+                     uint32_t(trace::ObjectState::kOpen), __ATOMIC_RELEASE);
   }
 };
 

@@ -120,7 +120,7 @@ FileHeader layout_of(const StoreOptions &options) {
 
 // Fills in the process, its clocks and the time.
 void describe_process(FileHeader &header) {
-  header.clock = ticks_are_tsc.load() ? Clock::tsc : Clock::monotonic;
+  header.clock = ticks_are_tsc.load() ? Clock::kTsc : Clock::kMonotonic;
   header.pid = uint32_t(getpid());
   header.uid = geteuid();
   header.process_start = process_start();
@@ -279,9 +279,9 @@ Result<Store *> Store::create(const StoreOptions &options) {
   store->publish_header(header);
   store->phase_ = options.phase;
   store->stop_at_error_ = options.stop_at_error;
-  store->watches_errors_ = options.stop_at_error || options.phase == Phase::waiting;
+  store->watches_errors_ = options.stop_at_error || options.phase == Phase::kWaiting;
   store->generation_ = generations++;
-  if (options.phase == Phase::recording) *store->gate_ = store->generation_;
+  if (options.phase == Phase::kRecording) *store->gate_ = store->generation_;
   return store.release();
 }
 
@@ -371,7 +371,7 @@ Slot *Store::take_ring(Slot &slot) {
   char name[16] = {};
   pthread_getname_np(pthread_self(), name, sizeof name);
   std::memcpy(ring->name, name, sizeof name);
-  __atomic_store_n(&ring->state, uint32_t(RingState::taken), __ATOMIC_RELEASE);
+  __atomic_store_n(&ring->state, uint32_t(RingState::kTaken), __ATOMIC_RELEASE);
   slot.ring = ring;
   slot.records = reinterpret_cast<Record *>(reinterpret_cast<uint8_t *>(ring) + kRingHeaderSize);
   slot.mask = header_->record_count - 1;
@@ -397,7 +397,7 @@ void Store::end_of_thread(Slot &slot, bool last) {
         (reinterpret_cast<uint8_t *>(slot.ring) - store->bytes_ - store->header_->ring_offset) /
         store->header_->ring_size);
     slot.note_clock();
-    __atomic_store_n(&slot.ring->state, uint32_t(RingState::given_back), __ATOMIC_RELEASE);
+    __atomic_store_n(&slot.ring->state, uint32_t(RingState::kGivenBack), __ATOMIC_RELEASE);
     store->owners_[index] = nullptr;
     store->given_back_[index] = ++store->times_given_back_;
     slot = Slot{};
@@ -410,28 +410,28 @@ void Store::end_of_thread(Slot &slot, bool last) {
 
 void Store::set_phase(Phase phase) {
   __atomic_store_n(&header_->phase, uint32_t(phase), __ATOMIC_RELAXED);
-  __atomic_store_n(gate_, phase == Phase::recording ? generation_ : kShut, __ATOMIC_RELAXED);
+  __atomic_store_n(gate_, phase == Phase::kRecording ? generation_ : kShut, __ATOMIC_RELAXED);
 }
 
 // Whether this is one of the last kAfterError records before a stop.
 bool Store::passes_stop() {
-  if (phase_.load(std::memory_order_relaxed) != Phase::stopping) return false;
+  if (phase_.load(std::memory_order_relaxed) != Phase::kStopping) return false;
   if (left_.fetch_sub(1, std::memory_order_relaxed) > 0) return true;
-  phase_.store(Phase::frozen, std::memory_order_relaxed);
-  set_phase(Phase::frozen);
+  phase_.store(Phase::kFrozen, std::memory_order_relaxed);
+  set_phase(Phase::kFrozen);
   return false;
 }
 
 void Store::change_phase() {
   if (is_inherited()) return;
   Phase was = phase_.load(std::memory_order_relaxed);
-  if (was == Phase::waiting &&
-      phase_.compare_exchange_strong(was, Phase::recording, std::memory_order_relaxed)) {
-    set_phase(Phase::recording);
-  } else if (was == Phase::recording && stop_at_error_) {
+  if (was == Phase::kWaiting &&
+      phase_.compare_exchange_strong(was, Phase::kRecording, std::memory_order_relaxed)) {
+    set_phase(Phase::kRecording);
+  } else if (was == Phase::kRecording && stop_at_error_) {
     left_.store(kAfterError, std::memory_order_relaxed);
-    if (phase_.compare_exchange_strong(was, Phase::stopping, std::memory_order_relaxed))
-      set_phase(Phase::stopping);
+    if (phase_.compare_exchange_strong(was, Phase::kStopping, std::memory_order_relaxed))
+      set_phase(Phase::kStopping);
   }
 }
 
@@ -453,7 +453,7 @@ ObjectEntry *Store::add_object(uint64_t id) {
   }
   for (uint32_t i = 0; entry == nullptr && i < header_->objects_used; ++i) {
     ObjectEntry *one = &table[(next_closed_ + i) % header_->objects_used];
-    if (one->state != ObjectState::closed) continue;
+    if (one->state != ObjectState::kClosed) continue;
     next_closed_ = (next_closed_ + i + 1) % header_->objects_used;
     entry = one;
     ++header_->lost_objects;
@@ -462,7 +462,7 @@ ObjectEntry *Store::add_object(uint64_t id) {
     ++header_->lost_objects;
     return nullptr;
   }
-  __atomic_store_n(reinterpret_cast<uint32_t *>(&entry->state), uint32_t(ObjectState::free),
+  __atomic_store_n(reinterpret_cast<uint32_t *>(&entry->state), uint32_t(ObjectState::kFree),
                    __ATOMIC_RELEASE);
   *entry = ObjectEntry{};
   entry->id = id;
@@ -474,7 +474,7 @@ ObjectEntry *Store::add_object(uint64_t id) {
 void Store::close_object(ObjectEntry *entry) {
   std::lock_guard lock(mutex);
   entry->closed = ticks();
-  __atomic_store_n(reinterpret_cast<uint32_t *>(&entry->state), uint32_t(ObjectState::closed),
+  __atomic_store_n(reinterpret_cast<uint32_t *>(&entry->state), uint32_t(ObjectState::kClosed),
                    __ATOMIC_RELEASE);
   note_clock();
 }

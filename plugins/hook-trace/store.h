@@ -50,7 +50,7 @@ struct StoreOptions {
   uint32_t objects = 4096;
   uint32_t addresses = 4096;
   bool keep = false;
-  Phase phase = Phase::recording;  // or waiting: nothing is recorded before the first error
+  Phase phase = Phase::kRecording;  // or waiting: nothing is recorded before the first error
   bool stop_at_error = false;
 };
 
@@ -166,7 +166,7 @@ class Store {
 
   uint64_t generation_ = 0;
   uint64_t *gate_ = nullptr;  // generation_ or kShut, on a page that fork() clears
-  std::atomic<Phase> phase_{Phase::recording};
+  std::atomic<Phase> phase_{Phase::kRecording};
   bool watches_errors_ = false;
   bool stop_at_error_ = false;
   std::atomic<int32_t> left_{0};  // records before the stop

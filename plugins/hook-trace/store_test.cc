@@ -318,7 +318,7 @@ TEST(Store, RowsOfClosedObjectsAreReused) {
   for (uint64_t id = 1; id <= 20; ++id) {
     ObjectEntry *entry = store->add_object(id);
     ASSERT_NE(entry, nullptr) << id;
-    entry->state = ObjectState::open;
+    entry->state = ObjectState::kOpen;
     if (id > 2) store->close_object(entry);
   }
   EXPECT_EQ(store->header().lost_objects, 16u);
@@ -330,7 +330,7 @@ TEST(Store, RowsOfClosedObjectsAreReused) {
 
 TEST(Store, StartsAndStopsAtTheFirstError) {
   const Folder folder;
-  Store *store = join(folder, {.phase = Phase::waiting, .stop_at_error = true});
+  Store *store = join(folder, {.phase = Phase::kWaiting, .stop_at_error = true});
   EXPECT_EQ(store->slot(), nullptr);
   store->saw_error();
   for (int i = 0; i < 1000; ++i) ASSERT_NE(store->slot(), nullptr);
@@ -338,7 +338,7 @@ TEST(Store, StartsAndStopsAtTheFirstError) {
   int after = 0;
   while (store->slot() != nullptr) ++after;
   EXPECT_EQ(after, 256);
-  EXPECT_EQ(Phase(store->header().phase), Phase::frozen);
+  EXPECT_EQ(Phase(store->header().phase), Phase::kFrozen);
   store->saw_error();
   EXPECT_EQ(store->slot(), nullptr);
   store->leave();
@@ -416,7 +416,7 @@ void use(const std::vector<uint8_t> &bytes) {
   const Timeline timeline = build_timeline(one);
   (void)to_text(make_report(timeline));
   std::ostringstream out;
-  write_trace(timeline, Form::csv, out);
+  write_trace(timeline, Form::kCsv, out);
 }
 
 // Any number in any field: the reader refuses the file or reads it, and ends.
@@ -425,7 +425,7 @@ TEST(Snapshot, AFieldMayHoldAnyNumber) {
   Store *store =
       join(folder, {.ring_bytes = 1 << 12, .max_threads = 2, .objects = 4, .addresses = 4});
   write(*store, 0, 40);
-  store->add_object(1)->state = ObjectState::open;
+  store->add_object(1)->state = ObjectState::kOpen;
   store->add_address(3, 4, "10.0.0.1:5");
   const std::vector<uint8_t> good = bytes_of(store->path());
   store->leave();
@@ -483,7 +483,7 @@ TEST(Snapshot, ASavedSnapshotReadsBackTheSame) {
   std::strcpy(entry->element, "tcp");
   std::strcpy(entry->address, "127.0.0.1:5");
   entry->tx_cq = 3;
-  entry->state = ObjectState::open;
+  entry->state = ObjectState::kOpen;
   store->add_address(3, 4, "10.0.0.1:5");
   const auto live = read_process(store->path());
   ASSERT_TRUE(live);

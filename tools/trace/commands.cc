@@ -355,7 +355,7 @@ Result<int> convert(const TraceOptions &options) {
   WEFT_TRY(const std::vector<Snapshot> processes, load(options.files));
   const trace::Timeline timeline = trace::build_timeline(processes);
   if (options.output.empty() || options.output == "-") {
-    if (form == trace::Form::perfetto && isatty(STDOUT_FILENO) != 0)
+    if (form == trace::Form::kPerfetto && isatty(STDOUT_FILENO) != 0)
       return fail(FI_EINVAL, "that is no text: give a file with -o");
     trace::write_trace(timeline, form, std::cout);
     std::cout.flush();

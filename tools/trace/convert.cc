@@ -207,7 +207,7 @@ class PerfettoWriter {
         value(begin, "bytes", span.bytes);
         value(begin, "tag", post.record->tag);
         value(begin, "context", post.record->context);
-        if (span.end == SpanEnd::failed)
+        if (span.end == SpanEnd::kFailed)
           text(begin, "error", result_text(timeline_.events[span.completion]));
         event_at(span.end_ns, uuid, perfetto::TrackEvent::TYPE_SLICE_END);
         if (full_) flush();
@@ -404,9 +404,9 @@ void write_csv(const Timeline &timeline, std::ostream &out) {
 }  // namespace
 
 Result<Form> read_form(const std::string &name) {
-  if (name == "perfetto") return Form::perfetto;
-  if (name == "chrome") return Form::chrome;
-  if (name == "csv") return Form::csv;
+  if (name == "perfetto") return Form::kPerfetto;
+  if (name == "chrome") return Form::kChrome;
+  if (name == "csv") return Form::kCsv;
   return fail(FI_EINVAL, "no form \"%s\": perfetto, chrome or csv", name.c_str());
 }
 
@@ -433,11 +433,11 @@ std::vector<size_t> lanes_of(const Timeline &timeline, size_t most) {
 
 void write_trace(const Timeline &timeline, Form form, std::ostream &out) {
   switch (form) {
-    case Form::perfetto:
+    case Form::kPerfetto:
       return PerfettoWriter(timeline, out).write();
-    case Form::chrome:
+    case Form::kChrome:
       return write_chrome(timeline, out);
-    case Form::csv:
+    case Form::kCsv:
       return write_csv(timeline, out);
   }
 }

@@ -5,7 +5,7 @@
 //     #include <fstream>
 //     void write_for_perfetto(const Timeline &timeline) {
 //       std::ofstream out("run.perfetto-trace", std::ios::binary);
-//       write_trace(timeline, Form::perfetto, out);  // ui.perfetto.dev opens it
+//       write_trace(timeline, Form::kPerfetto, out);  // ui.perfetto.dev opens it
 //     }
 //
 // Calls are slices of their thread, nested as they called each other. A post and its completion are
@@ -23,7 +23,7 @@
 
 namespace weft::trace {
 
-enum class Form { perfetto, chrome, csv };
+enum class Form { kPerfetto, kChrome, kCsv };
 
 Result<Form> read_form(const std::string &name);
 void write_trace(const Timeline &timeline, Form form, std::ostream &out);

@@ -49,12 +49,12 @@ class Linker {
     Span span;
     span.process = process_;
     span.post = index;
-    span.receives = event.info().kind == Kind::post_rx;
+    span.receives = event.info().kind == Kind::kPostRx;
     span.bytes = r.size;
     span.begin_ns = event.begin_ns;
     span.end_ns = event.end_ns;
     const uint64_t cq = queue_of(endpoint, span.receives);
-    span.expects = event.info().kind != Kind::inject && signals(endpoint, event, span.receives) &&
+    span.expects = event.info().kind != Kind::kInject && signals(endpoint, event, span.receives) &&
                    cq != kNoQueue;
     event.span = timeline_.spans.size();
     timeline_.spans.push_back(span);
@@ -78,7 +78,7 @@ class Linker {
       const size_t at = queue->front();
       Span &span = timeline_.spans[at];
       span.completion = index;
-      span.end = failed ? SpanEnd::failed : SpanEnd::completed;
+      span.end = failed ? SpanEnd::kFailed : SpanEnd::kCompleted;
       span.end_ns = std::max(event.begin_ns, span.begin_ns);
       if (span.receives && r.size != 0) span.bytes = r.size;
       event.span = at;

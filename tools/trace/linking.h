@@ -20,7 +20,7 @@
 namespace weft::trace {
 
 inline bool is_post(Kind kind) {
-  return kind == Kind::post_tx || kind == Kind::post_rx || kind == Kind::inject;
+  return kind == Kind::kPostTx || kind == Kind::kPostRx || kind == Kind::kInject;
 }
 inline bool is_completion(Op op) {
   return op == Op::completion || op == Op::completion_error;

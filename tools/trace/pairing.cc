@@ -143,7 +143,7 @@ class Pairing {
       if (!span.receives) {
         // A connected endpoint has one peer, whatever the call said.
         sends_[{span.process, id, connected ? kNoPeer : post.record->peer}].push_back(i);
-      } else if (span.end == SpanEnd::completed) {
+      } else if (span.end == SpanEnd::kCompleted) {
         // For a shared receive context the meaning of a source depends on the endpoint.
         const bool known =
             endpoint != nullptr && !connected && endpoint->fclass != FI_CLASS_SRX_CTX;

@@ -48,13 +48,13 @@ Json operations(const Timeline &timeline, size_t process) {
     ++count.calls;
     if (event.record->result < 0) ++count.errors;
     const Kind kind = event.info().kind;
-    if (kind == Kind::post_tx || kind == Kind::post_rx || kind == Kind::inject)
+    if (kind == Kind::kPostTx || kind == Kind::kPostRx || kind == Kind::kInject)
       count.bytes += event.record->result == 0 ? event.record->size : 0;
-    if (kind != Kind::note && event.measured)
+    if (kind != Kind::kNote && event.measured)
       count.durations.push_back(event.end_ns - event.begin_ns);
   }
   for (const Span &span : timeline.spans_of(process)) {
-    if (span.end != SpanEnd::completed) continue;
+    if (span.end != SpanEnd::kCompleted) continue;
     const Event &post = timeline.events[span.post];
     counts[{element_of(timeline, post), post.op()}].latencies.push_back(span.end_ns -
                                                                         span.begin_ns);
@@ -143,7 +143,7 @@ Json ping_pongs(const Timeline &timeline, size_t process) {
   std::vector<Step> steps;
   for (const Span &span : timeline.spans_of(process)) {
     const Event &post = timeline.events[span.post];
-    if (post.op() > Op::trecvmsg || (span.receives && span.end != SpanEnd::completed)) continue;
+    if (post.op() > Op::trecvmsg || (span.receives && span.end != SpanEnd::kCompleted)) continue;
     steps.push_back({span.receives ? span.end_ns : span.begin_ns, post.record->object,
                      span.receives, span.bytes});
   }
@@ -235,7 +235,7 @@ Json slowest_of(const Timeline &timeline, std::vector<const Span *> &slow, size_
   for (size_t i = 0; i < n; ++i) {
     Json json = describe(timeline, *slow[i]);
     json["ns"] = slow[i]->end_ns - slow[i]->begin_ns;
-    if (slow[i]->end == SpanEnd::failed)
+    if (slow[i]->end == SpanEnd::kFailed)
       json["error"] = fi_strerror(negated(timeline.events[slow[i]->completion].record->result));
     list.push_back(std::move(json));
   }
@@ -304,9 +304,9 @@ Json make_report(const Timeline &timeline, const ReportOptions &options) {
     std::vector<const Span *> slow, open;
     for (const Span &span : timeline.spans_of(p)) {
       // A receive that lasts long waits for its sender; it is not slow.
-      if (span.end == SpanEnd::failed || (span.end == SpanEnd::completed && !span.receives))
+      if (span.end == SpanEnd::kFailed || (span.end == SpanEnd::kCompleted && !span.receives))
         slow.push_back(&span);
-      if (span.end == SpanEnd::unknown && span.expects) open.push_back(&span);
+      if (span.end == SpanEnd::kUnknown && span.expects) open.push_back(&span);
     }
     one["slowest"] = slowest_of(timeline, slow, options.slowest);
     one["unmatched"] = unmatched_of(timeline, p, open, options.unmatched);

@@ -97,10 +97,10 @@ Result<std::vector<Snapshot>> parse_saved(std::string_view bytes) {
     process.lost_records = p.lost_records();
     process.lost_objects = p.lost_objects();
     process.lost_addresses = p.lost_addresses();
-    for (const Phase phase : {Phase::waiting, Phase::stopping, Phase::frozen}) {
+    for (const Phase phase : {Phase::kWaiting, Phase::kStopping, Phase::kFrozen}) {
       if (p.phase() == phase_name(phase)) process.phase = phase;
     }
-    process.clock = {p.clock().kind() == "tsc" ? Clock::tsc : Clock::monotonic,
+    process.clock = {p.clock().kind() == "tsc" ? Clock::kTsc : Clock::kMonotonic,
                      p.clock().begin_ticks(),
                      p.clock().begin_monotonic_ns(),
                      p.clock().begin_real_ns(),
@@ -144,7 +144,7 @@ std::string to_saved(const std::vector<Snapshot> &processes) {
     p.set_lost_addresses(process.lost_addresses);
     p.set_phase(phase_name(process.phase));
     saved::Clock &clock = *p.mutable_clock();
-    clock.set_kind(process.clock.kind == Clock::tsc ? "tsc" : "monotonic");
+    clock.set_kind(process.clock.kind == Clock::kTsc ? "tsc" : "monotonic");
     clock.set_begin_ticks(process.clock.begin_ticks);
     clock.set_begin_monotonic_ns(process.clock.begin_monotonic_ns);
     clock.set_begin_real_ns(process.clock.begin_real_ns);

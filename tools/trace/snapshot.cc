@@ -86,7 +86,7 @@ ThreadInfo read_ring(const FileHeader &h, const uint8_t *ring, ClockInfo &clock)
   ThreadInfo thread;
   thread.tid = header.tid;
   thread.name = text_of(header.name);
-  thread.ended = header.state == uint32_t(RingState::given_back);
+  thread.ended = header.state == uint32_t(RingState::kGivenBack);
   header.first = std::min(header.first, header.head);
   thread.written = header.head - header.first;
   const uint64_t count = std::min<uint64_t>(thread.written, h.record_count);
@@ -120,7 +120,7 @@ ObjectInfo read_object(const ObjectEntry &e) {
   object.id = e.id;
   object.parent = e.parent;
   object.fclass = e.fclass;
-  object.closed = e.state == ObjectState::closed;
+  object.closed = e.state == ObjectState::kClosed;
   object.opened = e.opened;
   object.closed_at = e.closed;
   object.place = e.place;
@@ -186,9 +186,9 @@ Result<Snapshot> read_bytes(std::span<const uint8_t> bytes) {
   process.lost_records = h.lost_records;
   process.lost_objects = h.lost_objects;
   process.lost_addresses = h.lost_addresses;
-  process.phase = h.phase <= uint32_t(Phase::frozen) ? Phase(h.phase) : Phase::recording;
+  process.phase = h.phase <= uint32_t(Phase::kFrozen) ? Phase(h.phase) : Phase::kRecording;
   ClockInfo &clock = process.clock;
-  clock.kind = h.clock == Clock::tsc ? Clock::tsc : Clock::monotonic;
+  clock.kind = h.clock == Clock::kTsc ? Clock::kTsc : Clock::kMonotonic;
   clock.begin_ticks = h.begin.ticks;
   clock.begin_monotonic_ns = h.begin.monotonic_ns;
   clock.begin_real_ns = h.begin_real_ns;
@@ -196,7 +196,7 @@ Result<Snapshot> read_bytes(std::span<const uint8_t> bytes) {
   for (uint32_t i = 0; i < h.objects_used; ++i) {
     const auto entry =
         load<ObjectEntry>(bytes.data() + h.object_offset + uint64_t(i) * h.object_size);
-    if (entry.state == ObjectState::open || entry.state == ObjectState::closed)
+    if (entry.state == ObjectState::kOpen || entry.state == ObjectState::kClosed)
       process.objects.push_back(read_object(entry));
   }
   for (uint32_t i = 0; i < h.addresses_used; ++i) {
@@ -208,7 +208,7 @@ Result<Snapshot> read_bytes(std::span<const uint8_t> bytes) {
     ThreadInfo thread = read_ring(h, bytes.data() + h.ring_offset + i * h.ring_size, clock);
     if (thread.written > 0) process.threads.push_back(std::move(thread));
   }
-  if (clock.kind == Clock::monotonic) clock.span_ticks = clock.span_ns = 1;
+  if (clock.kind == Clock::kMonotonic) clock.span_ticks = clock.span_ns = 1;
   return process;
 }
 
@@ -219,7 +219,7 @@ Result<Snapshot> read_process(const std::string &path) {
   process.alive = is_alive(h);
 #if defined(__x86_64__)
   // The time stamps of this boot still count, so the clocks can be compared up to now.
-  if (process.clock.kind == Clock::tsc &&
+  if (process.clock.kind == Clock::kTsc &&
       process.boot_id == first_line("/proc/sys/kernel/random/boot_id"))
     widen(process.clock, both_clocks(time_stamp));
 #endif
@@ -307,13 +307,13 @@ const char *class_name(uint32_t fclass) {
 
 const char *phase_name(Phase phase) {
   switch (phase) {
-    case Phase::recording:
+    case Phase::kRecording:
       return "recording";
-    case Phase::waiting:
+    case Phase::kWaiting:
       return "waiting";
-    case Phase::stopping:
+    case Phase::kStopping:
       return "stopping";
-    case Phase::frozen:
+    case Phase::kFrozen:
       return "frozen";
   }
   return "recording";

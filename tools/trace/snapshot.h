@@ -29,7 +29,7 @@
 namespace weft::trace {
 
 struct ClockInfo {
-  Clock kind = Clock::monotonic;
+  Clock kind = Clock::kMonotonic;
   uint64_t begin_ticks = 0, begin_monotonic_ns = 0, begin_real_ns = 0;
   uint64_t span_ticks = 1, span_ns = 1;  // never 0
 
@@ -78,7 +78,7 @@ struct Snapshot {
   std::vector<AddressInfo> addresses;
   std::vector<ThreadInfo> threads;
   uint64_t lost_records = 0, lost_objects = 0, lost_addresses = 0;
-  Phase phase = Phase::recording;
+  Phase phase = Phase::kRecording;
 };
 
 // The bytes of a trace file. They may be mapped, and change while they are read.

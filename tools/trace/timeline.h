@@ -52,15 +52,15 @@ struct Event {
 };
 
 enum class SpanEnd : uint8_t {
-  completed,
-  failed,   // a completion with an error
-  unknown,  // it has no completion: see `expects`
+  kCompleted,
+  kFailed,   // a completion with an error
+  kUnknown,  // it has no completion: see `expects`
 };
 
 struct Span {
   size_t process = 0;
   size_t post = kNone, completion = kNone;  // events
-  SpanEnd end = SpanEnd::unknown;
+  SpanEnd end = SpanEnd::kUnknown;
   bool receives = false;
   bool expects = false;  // it should have a completion: not injected, not unsignalled
   uint64_t bytes = 0;    // of a completed receive the received bytes, else the posted ones

@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (processes.empty()) return 0;
   const Timeline timeline = build_timeline(processes);
   (void)to_text(make_report(timeline));
-  for (const Form form : {Form::perfetto, Form::chrome, Form::csv}) {
+  for (const Form form : {Form::kPerfetto, Form::kChrome, Form::kCsv}) {
     std::ostringstream out;
     write_trace(timeline, form, out);
   }

@@ -79,7 +79,7 @@ TEST(TraceFiles, NoTextOfOneControlsTheTerminal) {
   ASSERT_TRUE(read);
   const Timeline timeline = build_timeline(*read);
   std::string shown = to_text(make_report(timeline, {}));
-  for (const Form form : {Form::chrome, Form::csv}) {
+  for (const Form form : {Form::kChrome, Form::kCsv}) {
     std::ostringstream out;
     write_trace(timeline, form, out);
     shown += out.str();
@@ -231,11 +231,11 @@ TEST(Timeline, LinksPostsWithCompletionsFirstComeFirstServed) {
   const std::vector<Snapshot> processes{p.process};
   const Timeline t = build_timeline(processes);
   ASSERT_EQ(t.spans.size(), 4u);
-  EXPECT_EQ(t.spans[0].end, SpanEnd::completed);
+  EXPECT_EQ(t.spans[0].end, SpanEnd::kCompleted);
   EXPECT_EQ(t.spans[0].end_ns - t.spans[0].begin_ns, 1000);
-  EXPECT_EQ(t.spans[1].end, SpanEnd::unknown);
+  EXPECT_EQ(t.spans[1].end, SpanEnd::kUnknown);
   EXPECT_TRUE(t.spans[1].expects);
-  EXPECT_EQ(t.spans[2].end, SpanEnd::completed);
+  EXPECT_EQ(t.spans[2].end, SpanEnd::kCompleted);
   EXPECT_EQ(t.spans[2].bytes, 7u);
   EXPECT_FALSE(t.spans[3].expects) << "injected";
   EXPECT_EQ(t.unlinked[0], 1u);
@@ -307,8 +307,8 @@ TEST(Timeline, EndpointsThatWereThereBeforeTheHookAreLinkedByElement) {
   p.done(4, 2000, 42, FI_SEND | FI_MSG);
   const std::vector<Snapshot> processes{p.process};
   const Timeline t = build_timeline(processes);
-  EXPECT_EQ(t.spans[0].end, SpanEnd::unknown);
-  EXPECT_EQ(t.spans[1].end, SpanEnd::completed);
+  EXPECT_EQ(t.spans[0].end, SpanEnd::kUnknown);
+  EXPECT_EQ(t.spans[1].end, SpanEnd::kCompleted);
   // An endpoint that the hook saw open, with a counter and without a queue, has no completions.
   p.process.objects[0].caps = FI_MSG;
   const std::vector<Snapshot> seen{p.process};
@@ -416,7 +416,7 @@ TEST(Convert, PerfettoSlicesNestAndArrowsEnd) {
   const std::vector<Snapshot> processes = ping_pong(5, 700);
   const Timeline t = build_timeline(processes);
   std::ostringstream out;
-  write_trace(t, Form::perfetto, out);
+  write_trace(t, Form::kPerfetto, out);
   perfetto::Trace trace;
   ASSERT_TRUE(trace.ParseFromString(out.str()));
   std::map<uint64_t, std::vector<uint64_t>> open;  // by track: where slices began
@@ -451,7 +451,7 @@ TEST(Convert, PerfettoSlicesNestAndArrowsEnd) {
 TEST(Convert, ChromeIsJsonWithSpansAndArrows) {
   const std::vector<Snapshot> processes = ping_pong(5, 700);
   std::ostringstream out;
-  write_trace(build_timeline(processes), Form::chrome, out);
+  write_trace(build_timeline(processes), Form::kChrome, out);
   const auto json = nlohmann::json::parse(out.str());
   std::map<std::string, int> phases;
   for (const auto &event : json["traceEvents"]) ++phases[event["ph"]];
@@ -462,14 +462,14 @@ TEST(Convert, ChromeIsJsonWithSpansAndArrows) {
   EXPECT_EQ(phases["X"], 40);
   std::ostringstream empty;
   const std::vector<Snapshot> none;
-  write_trace(build_timeline(none), Form::chrome, empty);
+  write_trace(build_timeline(none), Form::kChrome, empty);
   EXPECT_TRUE(nlohmann::json::accept(empty.str()));
 }
 
 TEST(Convert, CsvHasARowForEveryRecord) {
   const std::vector<Snapshot> processes = ping_pong(5, 700);
   std::ostringstream out;
-  write_trace(build_timeline(processes), Form::csv, out);
+  write_trace(build_timeline(processes), Form::kCsv, out);
   const std::string text = out.str();
   EXPECT_EQ(size_t(std::count(text.begin(), text.end(), '\n')),
             1 + processes[0].threads[0].records.size() + processes[1].threads[0].records.size());
