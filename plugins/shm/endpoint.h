@@ -107,6 +107,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Result<void> begin();
   int begin_early(const char *call);
   Result<void> listen();
+  void stop_listening();
   void linger();
   bool has_unsent() const;
 
@@ -139,6 +140,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void release(Saved &saved);
   bool poll_links();
   void note_input(bool found);
+  void note_output();
 
   // ReceiverSink
   void deliver(sdk::Unexpected &message, sdk::Receive &receive) override;

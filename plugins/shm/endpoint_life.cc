@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <weft/sdk/unit/log.h>
 
@@ -98,12 +99,23 @@ Result<void> Endpoint::listen() {
   }
 }
 
+// A child may have a copy of the socket (fork(2)): who has called is let go, and who calls later is
+// refused.
+void Endpoint::stop_listening() {
+  if (listener_.get() < 0) return;
+  shutdown(listener_.get(), SHUT_RDWR);
+  while (accept_from(listener_.get()).get() >= 0) {
+  }
+  listener_.reset();
+  for (const auto &stranger : strangers_) hang_up(stranger->socket);
+}
+
 int Endpoint::setname(void *addr, size_t len) {
   auto wanted = wanted_name(addr, len);
   if (!wanted) return -wanted.error().code;
   const sdk::Guard guard(lock());
   if (enabled()) return -FI_EOPBADSTATE;
-  listener_.reset();
+  stop_listening();
   wanted_ = std::move(*wanted);
   return begin_early("fi_setname");
 }
@@ -177,6 +189,7 @@ int Endpoint::close() {
     detach();
     settle();
     if (was_enabled) shm_domain_.engine().remove_poller(*this);
+    stop_listening();
     for (size_t i = 0; i < links_.size(); ++i) links_[i]->end(End::kClosed);
     receiver().visit_unexpected(sdk::Matcher::kAnySource, [this](sdk::Unexpected &message) {
       receiver().forget(message);

@@ -118,6 +118,11 @@ ssize_t receive_packet(int socket, std::span<uint8_t> packet, sdk::UniqueFd *fd)
   return message.msg_flags & MSG_TRUNC ? -EMSGSIZE : n;
 }
 
+void hang_up(sdk::UniqueFd &socket) {
+  if (socket.get() >= 0) shutdown(socket.get(), SHUT_RDWR);
+  socket.reset();
+}
+
 bool is_alive(int socket) {
   pollfd one{socket, POLLRDHUP, 0};
   int n;

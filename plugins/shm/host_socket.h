@@ -49,6 +49,8 @@ int send_packet(int socket, std::span<const uint8_t> packet, int fd = -1);
 ssize_t receive_packet(int socket, std::span<uint8_t> packet, sdk::UniqueFd *fd = nullptr);
 // Whether the other end has not closed its socket, as far as the kernel knows now.
 bool is_alive(int socket);
+// Closes it, also for a copy that a child has after fork(2).
+void hang_up(sdk::UniqueFd &socket);
 
 }  // namespace weft::shm
 

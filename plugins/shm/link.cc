@@ -108,7 +108,7 @@ void Link::end(End why) {
   // What it had sent counts, also where there is no room for it now.
   is_gone_ = true;
   endpoint_.let_go(*this);
-  socket_.reset();
+  hang_up(socket_);
   if (!poll() && !stalled_) finish_end(why);
 }
 
@@ -118,7 +118,8 @@ void Link::finish_end(End why) {
   endpoint_.let_go(*this);
   endpoint_.bury(*this);
   if (why != End::kClosed) endpoint_.counters().links_lost.add();
-  socket_.reset();
+  in_.close();
+  hang_up(socket_);
   fail_all(error_after(why));
 }
 

@@ -49,6 +49,10 @@ class Link final : public Watched {
   int socket() const { return socket_.get(); }
   bool is_over() const { return over_; }
   bool is_stalled() const { return stalled_; }
+  // The peer has answered: what is put into the memory is in its hands.
+  bool is_taken() const { return probe_.has_value(); }
+  // The peer has closed its endpoint. What it had sent may still be here.
+  bool is_closed() const { return out_.is_closed(); }
 
   // ---- sending ----
   // A message that needs no answer, if it is short and there is room. False: nothing has happened.

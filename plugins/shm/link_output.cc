@@ -9,7 +9,7 @@
 namespace weft::shm {
 
 bool Link::send_now(const sdk::SendRequest &request) {
-  if (has_output()) [[unlikely]]
+  if (has_output() || !is_taken() || is_closed()) [[unlikely]]
     return false;
   const bool has_data = (request.flags & FI_REMOTE_CQ_DATA) != 0;
   const auto flags = uint8_t((request.tagged ? kTagged : 0) | (has_data ? kHasData : 0));

@@ -28,6 +28,8 @@ Result<std::string> prefixed(std::string_view text) {
     return fail(FI_ENODATA, "shm: \"%.*s\" is no name within this host, but an address",
                 int(std::min<size_t>(text.size(), 100)), text.data());
   const bool is_open = text.starts_with(kOpen);
+  if (!is_open && bare(text).empty())
+    return fail(FI_ENODATA, "shm: \"%.*s\" names no endpoint", int(text.size()), text.data());
   const std::string whole = std::string(is_open ? kOpen : kWhole) + std::string(bare(text));
   const auto address = sdk::read_address(FI_ADDR_STR, whole.c_str());
   if (!address) return fail(FI_ENODATA, "shm: %s", address.error().text.c_str());

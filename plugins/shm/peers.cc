@@ -191,7 +191,12 @@ void Endpoint::look_at_sockets() {
 void Endpoint::accept_strangers() {
   for (int n = 0; n < kEvents; ++n) {
     sdk::UniqueFd socket = accept_from(listener_.get());
-    if (socket.get() < 0) return;
+    if (socket.get() < 0) {
+      if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+        WEFT_WARN_SPARSE(instance(), FI_LOG_EP_CTRL,
+                         "peers wait for a link: accept: %s: see `ulimit -n`", strerror(errno));
+      return;
+    }
     const auto process = process_of(socket.get());
     const auto allowed = process ? check_process(*process) : Result<void>();
     if (!process || !allowed) {
@@ -234,7 +239,7 @@ void Endpoint::hear(Stranger &stranger) {
 void Endpoint::drop(Stranger &stranger) {
   const auto it =
       std::ranges::find_if(strangers_, [&](const auto &one) { return one.get() == &stranger; });
-  stranger.socket.reset();
+  hang_up(stranger.socket);
   gone_.push_back(std::move(*it));  // an event may still name it
   strangers_.erase(it);
 }

@@ -23,16 +23,18 @@ namespace weft::shm {
 namespace parameters {
 inline constexpr weft_param kAll[] = {
     sdk::int_param("tx_size", "1024", "default of tx_attr.size: operations in flight per endpoint",
-                   1, 1048576),
+                   1, kMaxQueue),
     sdk::int_param("rx_size", "1024", "default of rx_attr.size: receives expected per endpoint", 1,
-                   1048576),
+                   kMaxQueue),
     sdk::size_param("ring_size", "32K",
-                    "bytes of the ring for records to a peer, of each direction; a power of two",
+                    "bytes of the ring for records to a peer, of each direction; rounded down to a "
+                    "power of two",
                     4096, 1 << 20),
-    sdk::size_param("buffer_size", "128K",
-                    "bytes for payloads to a peer, of each direction; a power of two. A quarter of "
-                    "it, and at most 16K, is sent before the receiver asks for it",
-                    16384, 1 << 24),
+    sdk::size_param(
+        "buffer_size", "128K",
+        "bytes for payloads to a peer, of each direction; rounded down to a power of two. "
+        "A quarter of it, and at most 16K, is sent before the receiver asks for it",
+        16384, 1 << 24),
     sdk::size_param("max_saved_per_peer", "32M",
                     "bytes of one peer's messages that are saved until a receive is posted; beyond "
                     "that its ring is not read",

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,6 +33,10 @@ Result<sdk::UniqueFd> PairMemory::make(const Geometry &geometry) {
   sdk::UniqueFd fd(memfd_create("weft-shm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (fd.get() < 0) return fail(errno, "memfd_create: %s: see `ulimit -n`", strerror(errno));
   const size_t size = whole_pages(geometry.size());
+  rlimit most{};  // beyond it the kernel ends the process
+  if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < size)
+    return fail(EFBIG, "no shared memory of %zu bytes: a file may have %llu: see `ulimit -f`", size,
+                (unsigned long long)most.rlim_cur);
   if (ftruncate(fd.get(), off_t(size)) != 0)
     return fail(errno, "no shared memory of %zu bytes: %s", size, strerror(errno));
   if (fcntl(fd.get(), F_ADD_SEALS, kSize | F_SEAL_SEAL) != 0)

@@ -127,6 +127,8 @@ class Producer {
     woken_ = sleeps;
     return true;
   }
+  // The consumer has said that it takes no more.
+  bool is_closed() const { return to_.control->sleeps.load(std::memory_order_relaxed) == kClosed; }
   // Nothing is there that the consumer has not said to have taken.
   bool drained() {
     look();
@@ -225,6 +227,8 @@ class Consumer {
   bool owes_news() const { return told_lines_ != lines_; }
   // From now on the next record wakes this end, once. What is_empty() says afterwards counts.
   void sleep() { from_.control->sleeps.store(++sleeps_, std::memory_order_seq_cst); }
+  // The other end is told that this one takes no more.
+  void close() { from_.control->sleeps.store(kClosed, std::memory_order_release); }
   const Geometry &geometry() const { return geometry_; }
 
  private:
