@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "core/select/test_policy.h"
 
@@ -105,8 +106,20 @@ TEST_F(PolicyTest, AUnitIsOneByBothOfItsNames) {
       EXPECT_FALSE(judge_unit(policy, units[1]).accepted);
       EXPECT_THAT(texts(policy), HasSubstr(strong + " stays disabled: "));
 
+      const std::string final = site("version: 1\nfinal: [providers.disable]\n", "30-final.yaml");
+      for (const std::string &after : {std::string(), "providers: {enable: [" + strong + "]}\n"}) {
+        user("version: 1\n" + after);
+        policy = joined(disable, enable);
+        EXPECT_TRUE(judge_unit(policy, units[1]).accepted)
+            << weak << " " << strong << ": final only after it was lifted";
+        EXPECT_EQ(texts(policy), "");
+      }
+      user("version: 1\n");
+      std::filesystem::remove(final);
+
       for (const std::string before : {"", "tcp;"}) {
-        policy = joined(rule + before + weak + end, rule + before + strong + end);
+        const std::string capitals = in_capitals(before + strong);
+        policy = joined(rule + before + weak + end, rule + capitals + end);
         ASSERT_EQ(policy.overridden.size(), 1u) << before << weak << " " << strong;
         EXPECT_EQ(policy.overridden[0].how, Override::kShadowed);
       }
