@@ -214,7 +214,8 @@ inline constexpr auto kPolicyKeys = [] {
      {.example = "match: {provider: verbs}", .need = kRequired, .missing = "a rule without 'match'",
       .remedy = "say what it is for; 'match: {}' is for everything"}},
     {"providers.rank[].match.provider", kPattern, &R::provider, kNone, kFree,
-     "Pattern for the name of the provider."},
+     "Pattern for the name of the provider or of the stack, in upper or lower case, by either name of "
+     "each unit."},
     {"providers.rank[].match.netdev", kPattern, &R::netdev, kNone, kFree,
      "Pattern for the network interface that it would use."},
     {"providers.rank[].match.subnet", kSubnet, &R::subnet, kNone, kFree,

@@ -11,7 +11,8 @@ namespace weft {
 namespace {
 
 TEST_F(PolicyTest, ValuesOfOneEffectHaveOneMeaning) {
-  std::vector<UnitInfo> units = {unit("tcp"), unit("udp"), unit("rxm", WEFT_KIND_LAYER, "ofi_rxm")};
+  std::vector<UnitInfo> units = {unit("tcp"), unit("udp"), unit("rxm", WEFT_KIND_LAYER, "ofi_rxm"),
+                                 unit("coll", WEFT_KIND_LAYER, "off_coll")};
   for (UnitInfo &one : units) {
     one.params.push_back({.type = WEFT_TYPE_SIZE, .name = "size"});
     one.params.push_back({.type = WEFT_TYPE_BOOL, .name = "flag"});
@@ -46,6 +47,9 @@ TEST_F(PolicyTest, ValuesOfOneEffectHaveOneMeaning) {
        "providers: {rank: [{match: {provider: \"tcp;rxm\", subnet: \"fd00::/8\"}, rank: 1}]}",
        "providers: {rank: [{match: {subnet: \"fd00:0::/8\", provider: \"tcp;ofi_rxm\"}, rank: 1}]}",
        "providers: {rank: [{match: {provider: \"tcp;rx*\", subnet: \"fd00::/8\"}, rank: 1}]}"},
+      {"providers.rank", "providers: {rank: [{match: {provider: \"tcp;rxm;off_coll\"}, rank: 1}]}",
+       "providers: {rank: [{match: {provider: \"TCP;OFI_RXM;coll\"}, rank: 1}]}",
+       "providers: {rank: [{match: {provider: \"udp;rxm;coll\"}, rank: 1}]}"},
       {"stacks.a", "stacks: {a: [{layer: rxm, params: {size: 1K, flag: 1}}, {provider: tcp}]}",
        "stacks: {a: [{layer: ofi_rxm, params: {flag: yes, size: 1024}}, {provider: tcp}]}",
        "stacks: {a: [{layer: rxm, params: {size: 1K}}, {provider: tcp}]}"},

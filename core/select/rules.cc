@@ -17,39 +17,78 @@
 #include <memory>
 
 #include "core/base/info.h"
+#include "core/base/same_word.h"
 #include "core/select/candidates.h"
 
 namespace weft {
 namespace {
 
+constexpr const char *kWildcards = "*?[\\";
+
 bool glob(const std::string &pattern, const std::string &text) {
-  if (pattern.find_first_of("*?[\\") == std::string::npos) return pattern == text;
+  if (pattern.find_first_of(kWildcards) == std::string::npos) return pattern == text;
   return ::fnmatch(pattern.c_str(), text.c_str(), 0) == 0;
 }
 
-// A stack under all names that a pattern may mean: its own, by either names of its units, and
-// theirs.
-std::vector<std::string> names_of(const StackUnits &units) {
-  std::vector<std::string> names = {stack_name(units), stack_own_name(units)};
-  for (const StackUnit &unit : units) {
-    names.push_back(unit->name);
-    if (!unit->ofi_name.empty()) names.push_back(unit->ofi_name);
-  }
-  return names;
+// The same for names of providers, in upper and lower case.
+bool name_glob(const std::string &pattern, const std::string &name) {
+  if (pattern.find_first_of(kWildcards) == std::string::npos) return same_word(pattern, name);
+  return ::fnmatch(pattern.c_str(), name.c_str(), FNM_CASEFOLD) == 0;
 }
 
-bool about(const std::string &pattern, const std::vector<std::string> &names) {
-  return pattern.empty() ||
-         std::ranges::any_of(names, [&](const std::string &name) { return glob(pattern, name); });
-}
+// A pattern for the name of a provider matches a stack by its name, by the names of its units, or
+// by a unit alone, with either names of the units, also mixed.
+class RuleNames {
+ public:
+  explicit RuleNames(const StackUnits &units)
+      : units_(units), ofi_(stack_name(units)), own_(stack_own_name(units)) {}
+
+  const std::string &ofi() const { return ofi_; }
+  bool fit(const std::string &pattern) const {
+    if (pattern.empty()) return true;
+    for (const StackUnit &unit : units_)
+      if (name_glob(pattern, unit->name) ||
+          (!unit->ofi_name.empty() && name_glob(pattern, unit->ofi_name)))
+        return true;
+    if (pattern.find_first_of(kSeparators) == std::string::npos)
+      return name_glob(pattern, ofi_) || name_glob(pattern, own_);
+    return name_glob(renamed(pattern, true), ofi_) || name_glob(renamed(pattern, false), own_);
+  }
+
+ private:
+  static constexpr const char *kSeparators = ";(+)";
+
+  // The pattern with one of the names for each unit that it names.
+  std::string renamed(std::string_view pattern, bool ofi) const {
+    std::string out;
+    while (true) {
+      const size_t end = std::min(pattern.find_first_of(kSeparators), pattern.size());
+      out += renamed_word(pattern.substr(0, end), ofi);
+      if (end == pattern.size()) return out;
+      out += pattern[end];
+      pattern.remove_prefix(end + 1);
+    }
+  }
+  std::string_view renamed_word(std::string_view word, bool ofi) const {
+    for (const StackUnit &unit : units_) {
+      if (unit->ofi_name.empty()) continue;
+      if (same_word(word, unit->name) || same_word(word, unit->ofi_name))
+        return ofi ? unit->ofi_name : unit->name;
+    }
+    return word;
+  }
+
+  const StackUnits &units_;
+  const std::string ofi_, own_;
+};
 
 // A pattern matches the whole path or its last part.
 bool is_program(const std::string &pattern, const std::string &path) {
   return glob(pattern, path) || glob(pattern, path.substr(path.rfind('/') + 1));
 }
 
-bool fits_process(const RankRule &rule, const std::vector<std::string> &names, const Place &place) {
-  if (!about(rule.provider, names)) return false;
+bool fits_process(const RankRule &rule, const RuleNames &names, const Place &place) {
+  if (!names.fit(rule.provider)) return false;
   if (!rule.hostname.empty() && !glob(rule.hostname, place.hostname())) return false;
   return rule.executable.empty() || is_program(rule.executable, place.executable());
 }
@@ -240,12 +279,12 @@ Place Place::of_process() {
 }
 
 Judgement judge_stack(const Policy &policy, const StackUnits &units, const Place &place) {
-  const std::vector<std::string> names = names_of(units);
+  const RuleNames names(units);
   for (auto rule = policy.ranks.rbegin(); rule != policy.ranks.rend(); ++rule) {
-    if (!rule->enable || !about(rule->provider, names)) continue;
+    if (!rule->enable || !names.fit(rule->provider)) continue;
     if (depends_on_info(*rule)) return {};  // its offers will tell
     if (!fits_process(*rule, names, place)) continue;
-    return *rule->enable ? Judgement{} : refused_by(*rule, names.front());
+    return *rule->enable ? Judgement{} : refused_by(*rule, names.ofi());
   }
   return {};
 }
@@ -253,7 +292,7 @@ Judgement judge_stack(const Policy &policy, const StackUnits &units, const Place
 RuleOutcome judge_info(const Policy &policy, const StackUnits &units, const Place &place,
                        const struct fi_info &info) {
   RuleOutcome outcome;
-  const std::vector<std::string> names = names_of(units);
+  const RuleNames names(units);
   bool decided = false;
   for (auto rule = policy.ranks.rbegin(); rule != policy.ranks.rend(); ++rule) {
     const bool open = (rule->enable && !decided) || (rule->rank && !outcome.rank);

@@ -208,6 +208,31 @@ TEST_F(RulesTest, AStackIsLeftOutEarlyOnlyIfNoDeviceIsExcepted) {
   EXPECT_TRUE(early()) << "by weft's name of the layer";
 }
 
+// What Meaning and note_shadowed_rules() take for one pattern matches the same stacks.
+TEST_F(RulesTest, ANameIsOneInAllCasesAndByEitherNamesOfItsUnits) {
+  UnitInfo coll;
+  coll.name = "coll";
+  coll.ofi_name = "off_coll";
+  coll.kind = WEFT_KIND_LAYER;
+  const StackUnits kTcp = {&tcp_}, kRxm = {&tcp_, &rxm_}, kColl = {&tcp_, &rxm_, &coll};
+  const auto matches = [&](const StackUnits &units, const std::string &pattern) {
+    policy_.ranks.clear();
+    rule({.provider = pattern, .enable = false});
+    return !judge_stack(policy_, units, place_).accepted;
+  };
+  for (const char *pattern : {"tcp", "TCP", "T*", "[a-t]cp", "*"}) {
+    EXPECT_TRUE(matches(kTcp, pattern)) << pattern;
+    EXPECT_TRUE(matches(kColl, pattern)) << pattern;
+  }
+  for (const char *pattern : {"tcp;ofi_rxm", "TCP;rxm", "tcp;RXM", "tcp;r*m", "*;OFI_rxm"})
+    EXPECT_TRUE(matches(kRxm, pattern)) << pattern;
+  for (const char *pattern : {"tcp;rxm;coll", "tcp;rxm;off_coll", "tcp;OFI_RXM;coll", "tcp;rxm;o*",
+                              "tcp;ofi_rxm;c*", "Tcp;*;coll"})
+    EXPECT_TRUE(matches(kColl, pattern)) << pattern;
+  for (const char *pattern : {"tc", "tcp;", "rxm;tcp", "tcp;rxm;coll", "tcp;ofi", "udp;rxm"})
+    EXPECT_FALSE(matches(kRxm, pattern)) << pattern;
+}
+
 TEST(Place, DescribesThisProcess) {
   const Place place = Place::of_process();
   EXPECT_FALSE(place.hostname().empty());
