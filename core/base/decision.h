@@ -117,7 +117,7 @@ enum class Override : uint8_t {
   kShadowed,   // a later rule has the same match
   kFinal,      // the key is final
   kNotSystem,  // the key counts only in files of the system
-  kRefused,    // it is no value of its parameter
+  kRefused,    // the parameter does not take the value
 };
 
 // A mistake in the configuration, or (`note`) something that is only good to know.

@@ -409,9 +409,12 @@ void note_shadowed_rules(Policy &policy,
   struct Later {
     Rule rank, enable;
   };
-  std::set<std::string> noted;
+  const auto place_of = [](const Rule &where) {
+    return std::tuple(where.name, where.line, where.column);
+  };
+  std::set<std::tuple<std::string, uint32_t, uint32_t>> noted;
   for (const Overridden &one : policy.overridden)
-    if (one.how == Override::kShadowed) noted.insert(text_of(one.values.ranks[0].origin.where));
+    if (one.how == Override::kShadowed) noted.insert(place_of(one.values.ranks[0].origin.where));
   std::map<std::array<std::string, 6>, Later> later;
   for (auto rule = policy.ranks.rbegin(); rule != policy.ranks.rend(); ++rule) {
     Later &found = later[{name_of(rule->provider), rule->netdev, rule->subnet, rule->ep_type,
@@ -419,7 +422,7 @@ void note_shadowed_rules(Policy &policy,
     const Rule &where = rule->origin.where;
     const bool is_shadowed =
         (!rule->rank || !found.rank.empty()) && (!rule->enable || !found.enable.empty());
-    if (is_shadowed && noted.insert(text_of(where)).second)
+    if (is_shadowed && noted.insert(place_of(where)).second)
       policy.overridden.push_back(
           {{.ranks = {*rule}}, Override::kShadowed, rule->rank ? found.rank : found.enable});
     if (rule->rank) found.rank = where;

@@ -27,7 +27,8 @@ Diagnostic stays_disabled(const Sourced<std::string> &enabled, const Sourced<std
                           const Sourced<std::string> &final);
 
 // Notes the rules that have no effect, since a later one with the same match says all that they
-// say. `name_of` is one name for all that mean the same provider. Those noted already stay.
+// say. `name_of` is one name for all that mean the same provider. A rule is noted once, however
+// often this is called.
 void note_shadowed_rules(Policy &policy,
                          const std::function<std::string(const std::string &)> &name_of);
 

@@ -150,8 +150,8 @@ std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<Unit
 
 // {"files": [{"path", "system", "used", "as"}], "diagnostics": [{"severity", "where", "text"}],
 // "values": [{"key", "value", "origin", "final", "means"}], "overridden": [{"key", "value",
-// "origin", "how", "by", "text"}]}. "means" is there where the value has the effect of one that is
-// written in another way: values with one meaning have one effect.
+// "origin", "how", "by", "text"}]}. "means" is the value in one form ("16384" for "16K"), and is
+// left out where it is written so: values with one meaning have one effect.
 std::string policy_json(const Policy &policy, const std::vector<UnitInfo> &units);
 
 }  // namespace weft

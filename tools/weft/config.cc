@@ -43,7 +43,7 @@ void print_overridden(const Json &overridden) {
 }
 
 // One line for what is wrong with a file, or (an empty one) with all that is in use.
-void tell_problems(const Json &diagnostics, const std::string &file, const std::string &place) {
+void tell_count(const Json &diagnostics, const std::string &file, const std::string &place) {
   const size_t problems = having(diagnostics, "error") + having(diagnostics, "warning");
   if (problems != 0)
     std::fprintf(stderr, "weft config show: %s%s%s: see `%s`\n",
@@ -59,8 +59,8 @@ void tell_problems(const Json &config, const std::string &file) {
   Json of_file = Json::array(), others = Json::array();
   for (const Json &one : only_of(array_of(config, "diagnostics"), ""))
     (!file.empty() && text_of(one, "file") == file ? of_file : others).push_back(one);
-  tell_problems(of_file, file, place);
-  tell_problems(others, "", "");
+  tell_count(of_file, file, place);
+  tell_count(others, "", "");
 }
 
 Result<int> show(const ConfigOptions &options, const SupposingOptions &supposing) {
