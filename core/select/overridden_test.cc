@@ -151,14 +151,18 @@ TEST_F(PolicyTest, WhatADeclarationRefusesOrAFinalAliasForbidsIsOverridden) {
       "stacks: {mine: [{layer: ofi_rxm, params: {iface: c}}, {provider: tcp}]}\n");
   const UnitInfo rxm = unit("rxm", WEFT_KIND_LAYER, "ofi_rxm");
   const Policy policy = load({{"FI_RXM_CONNECT_TIMEOUT_MS", "x"},
+                              {"FI_RXD_CONNECT_TIMEOUT_MS", "y"},
+                              {"FI_OFI_RXD_CONNECT_TIMEOUT_MS", "5"},
                               {"FI_TCP_CONNECT_TIMEOUT_MS", "0"},
                               {"FI_OFI_RXM_IFACE", "d"}});
   const std::string final = ": ignored, since the key is final in ~/etc/weft/10-site.yaml:3:9";
   EXPECT_THAT(
-      overridden(policy, {unit("tcp"), rxm}),
+      overridden(policy, {unit("tcp"), rxm, unit("rxd", WEFT_KIND_LAYER, "ofi_rxd")}),
       UnorderedElementsAre(
           "params.rxm.connect_timeout_ms \"x\" environment FI_RXM_CONNECT_TIMEOUT_MS: no value of "
           "this parameter: the value of ~/etc/weft/10-site.yaml:2:16 counts",
+          "params.rxd.connect_timeout_ms \"y\" environment FI_RXD_CONNECT_TIMEOUT_MS: no value of "
+          "this parameter: the value of environment FI_OFI_RXD_CONNECT_TIMEOUT_MS counts",
           "params.tcp.connect_timeout_ms \"0\" environment FI_TCP_CONNECT_TIMEOUT_MS: no value of "
           "this parameter: the default counts",
           "params.rxm.iface \"b\" ~/home/weft.yaml:2:20" + final,

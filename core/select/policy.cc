@@ -194,7 +194,12 @@ std::vector<Setting> settings_of(const Policy &policy, const UnitInfo &unit,
     return std::pair(std::string_view(setting.key), strength_of(policy, setting.where));
   });
   if (policy.variables.empty()) return settings;
+  struct Refused {
+    Setting given;
+    std::string reason;
+  };
   for (const ParamInfo &param : unit.params) {
+    std::vector<Refused> refused;
     for (const std::string &variable : variables_of(unit, param.name)) {
       const auto found = policy.variables.find(variable);
       if (found == policy.variables.end()) continue;
@@ -209,22 +214,26 @@ std::vector<Setting> settings_of(const Policy &policy, const UnitInfo &unit,
       }
       const Result<ParamValue> parsed =
           parse_param({param.type, param.name, param.minimum, param.maximum}, found->second);
-      if (parsed) {
+      if (parsed)
         settings.push_back(given);
-        continue;
-      }
-      const auto last =
-          std::find_if(settings.rbegin(), settings.rend(),
-                       [&](const Setting &setting) { return setting.key == param.name; });
-      const Setting *const other = last != settings.rend() ? &*last : nullptr;
-      leave_out(given, Override::kRefused,
+      else
+        refused.push_back({given, parsed.error().text});
+    }
+    if (refused.empty()) continue;
+    // What counts in their place may be a variable with the other name of the unit.
+    const auto last = std::find_if(settings.rbegin(), settings.rend(), [&](const Setting &setting) {
+      return setting.key == param.name;
+    });
+    const Setting *const other = last != settings.rend() ? &*last : nullptr;
+    for (const Refused &one : refused) {
+      leave_out(one.given, Override::kRefused,
                 other != nullptr    ? other->where
                 : param.has_default ? Rule::of_declaration()
                                     : Rule());
       if (diagnostics != nullptr)
         diagnostics->push_back(
-            {true, Rule::environment(variable),
-             unused_line(variable, parsed.error().text, other,
+            {true, one.given.where,
+             unused_line(one.given.where.name, one.reason, other,
                          param.has_default ? param.default_value.c_str() : nullptr)});
     }
   }
