@@ -94,7 +94,8 @@ void Front::Impl::prepare() {
   ready = true;
 }
 
-// A file may have thousands of mistakes, and every process of a job would tell them all.
+// A file may have thousands of mistakes, and every process of a job would tell them all. What is
+// wrong comes before what is only left out.
 void Front::Impl::tell_about_configuration() {
   constexpr size_t kMaxLines = 20;
   std::set<std::string> lines;
@@ -102,16 +103,18 @@ void Front::Impl::tell_about_configuration() {
     if (lines.size() < kMaxLines) notice(line);
     lines.insert(std::move(line));
   };
-  for (const Diagnostic &one : policy.diagnostics) tell(line_of(one));
-  for (const Diagnostic &one : names) {
-    if (one.note) {
-      log(FI_LOG_CORE, __func__, __LINE__, one.text, FI_LOG_INFO);
-      continue;
-    }
-    // A name in FI_PROVIDER that nothing has is in `notes`, too.
-    const bool of_variable =
-        one.where.is(Rule::Kind::kEnvironment) && !one.where.is_variable("FI_PROVIDER");
-    if (one.error || of_variable) tell(line_of(one));
+  for (const Diagnostic &one : names)
+    if (one.note) log(FI_LOG_CORE, __func__, __LINE__, one.text, FI_LOG_INFO);
+  // A name in FI_PROVIDER that nothing has is in `notes`, too.
+  const auto is_told = [](const Diagnostic &one) {
+    return one.error || (one.where.is(Rule::Kind::kEnvironment) && !one.note &&
+                         !one.where.is_variable("FI_PROVIDER"));
+  };
+  for (const bool errors : {true, false}) {
+    for (const Diagnostic &one : policy.diagnostics)
+      if (one.error == errors) tell(line_of(one));
+    for (const Diagnostic &one : names)
+      if (one.error == errors && is_told(one)) tell(line_of(one));
   }
   for (const Decision &one : notes.decisions()) {
     // A name that is close to an existing one is misspelt. Others may be meant for other hosts.

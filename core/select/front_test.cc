@@ -640,6 +640,20 @@ TEST_F(FrontTest, ThousandsOfMistakesGiveAFewNotices) {
   for (const std::string &one : notices_) EXPECT_LT(one.size(), 500u);
 }
 
+// What makes something unusable is told, whatever else has no effect.
+TEST_F(FrontTest, MistakesAreToldBeforeWarnings) {
+  std::string stacks;
+  for (int i = 0; i < 25; ++i) stacks += "s" + std::to_string(i) + ": [{provider: tcp}], ";
+  site("version: 1\nfinal: [stacks]\n");
+  const std::string more =
+      system_.write("etc/weft/20-more.yaml", "version: 1\nstacks: {" + stacks + "}\nuse: [nm]\n");
+  ask(front());
+  ASSERT_EQ(notices_.size(), 21u);
+  EXPECT_THAT(notices_[0], HasSubstr("use names \"nm\""));
+  EXPECT_THAT(notices_[1], HasSubstr("is final in"));
+  std::filesystem::remove(more);
+}
+
 TEST_F(FrontTest, ReportsASiteThatDisablesEverything) {
   site("version: 1\nproviders: {enable: [shm]}\n");
   ask(front(), nullptr, 0, -FI_ENODATA);
