@@ -130,9 +130,9 @@ class Maker {
       return reject(candidate, Stage::kPolicy,
                     {false, Cause::kMalformed, policy_.refusal->text,
                      "correct the variable, or unset it", policy_.refusal->where});
-    if (Judgement verdict = judge_filter(policy_, units);
+    if (const Judgement &verdict = filter_on(units);
         !verdict.accepted && !(candidate.only_by_name && wanted_by_filter(candidate.name)))
-      return reject(candidate, Stage::kPolicy, std::move(verdict));
+      return reject(candidate, Stage::kPolicy, verdict);
     Judgement of_units;
     each_element(candidate.elements, [&](const CandidateElement &element) {
       if (of_units.accepted) of_units = verdict_on(*element.unit);
@@ -145,10 +145,17 @@ class Maker {
           {false, Cause::kBadOrder, order.error().text, "correct the stack", candidate.origin});
   }
 
-  // The lists that it is judged by may be long, and a unit is part of many candidates.
+  // The lists that they are judged by may be long, and a unit is part of many candidates, and the
+  // same units make many stacks.
   const Judgement &verdict_on(const UnitInfo &unit) {
     const auto [verdict, is_new] = verdicts_.try_emplace(&unit);
     if (is_new) verdict->second = judge_unit(policy_, unit);
+    return verdict->second;
+  }
+
+  const Judgement &filter_on(const StackUnits &units) {
+    const auto [verdict, is_new] = filtered_.try_emplace(stack_own_name(units));
+    if (is_new) verdict->second = judge_filter(policy_, units);
     return verdict->second;
   }
 
@@ -367,6 +374,7 @@ class Maker {
   std::set<std::string_view> used_;
   WordSet wanted_;  // the names of FI_PROVIDER, each in all of its forms
   std::map<const UnitInfo *, Judgement> verdicts_;
+  std::map<std::string, Judgement> filtered_;  // by the names of the units
   std::vector<Candidate> made_;
 };
 

@@ -78,14 +78,15 @@ void Front::Impl::prepare() {
   join_names(policy, loader->units());
   slots.clear();
   notes = {};
+  StackRules rules(policy, place);
   for (Candidate &candidate : make_candidates(policy, loader->units(), notes)) {
     Slot &slot = slots.emplace_back();  // elements of a deque keep their address
     slot.candidate = std::move(candidate);
     slot.units = slot.candidate.units();
     if (!slot.candidate.verdict.accepted) continue;
-    if (Judgement verdict = judge_stack(policy, slot.units, place); !verdict.accepted) {
+    if (const Judgement &verdict = rules.judge(slot.units); !verdict.accepted) {
       slot.candidate.stage = Stage::kPolicy;
-      slot.candidate.verdict = std::move(verdict);
+      slot.candidate.verdict = verdict;
     }
   }
   names = check_names(policy, loader->units());

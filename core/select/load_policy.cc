@@ -252,6 +252,8 @@ class Merger {
       else
         merge(key, member, read);
     });
+    for (size_t i = policy_.finals.size(); i < policy_.final_keys.size(); ++i)
+      policy_.finals.emplace(policy_.final_keys[i].value, i);
   }
 
   // Notes values that do not count.

@@ -43,6 +43,21 @@ constexpr ManyNames kManyNames[] = {
      },
      nullptr},
     {"params", [](size_t n) { return "params:\n" + many(n, " ", ": {a: 1}\n"); }, nullptr},
+    {"final",
+     [](size_t n) {
+       return "params:\n" + many(n, " ", ": {a: 1}\n") + "final: [" + many(n, "params.", ".b, ") +
+              "params.tcp]\n";
+     },
+     nullptr},
+    {"rank and stacks",
+     [](size_t n) {
+       return "providers:\n rank:\n" + many(n / 2, " - {match: {provider: ", "}, enable: true}\n") +
+              "stacks:\n" + many(n / 4, " ", ": [{provider: tcp}]\n");
+     },
+     nullptr},
+    {"stacks and FI_PROVIDER",
+     [](size_t n) { return "stacks:\n" + many(n / 4, " ", ": [{provider: tcp}]\n"); },
+     [](size_t n) { return many(n, "", ";udp,") + many(n, "u", ",") + "tcp"; }},
     {"FI_PROVIDER", [](size_t) { return std::string("use: []\n"); },
      [](size_t n) { return many(n, "", ",") + "tcp"; }},
     {"FI_PROVIDER=^", [](size_t) { return std::string("use: []\n"); },
@@ -65,8 +80,10 @@ TEST_F(PolicyTest, ThousandsOfNamesCostInProportion) {
     const Policy policy = load(environment);
     EXPECT_TRUE(policy.files.at(1).used) << names.what;
     DecisionRecord notes;
+    const Place place = Place::of_process();
+    StackRules rules(policy, place);
     for (const Candidate &one : make_candidates(policy, units, notes))
-      (void)judge_stack(policy, one.units(), Place::of_process());
+      (void)rules.judge(one.units());
     EXPECT_FALSE(policy_json(policy, units).empty());
     return double(std::clock() - begin);
   };

@@ -18,11 +18,6 @@ bool is_named(const UnitInfo &unit, std::string_view name) {
   return same_word(unit.name, name) || (!unit.ofi_name.empty() && same_word(unit.ofi_name, name));
 }
 
-bool covers(std::string_view final, std::string_view key) {
-  return key.substr(0, final.size()) == final &&
-         (key.size() == final.size() || key[final.size()] == '.');
-}
-
 // Whether an entry of FI_PROVIDER names a stack. It can spell out chains only.
 bool item_admits(const FilterItem &item, const StackUnits &units) {
   const auto same = [](const Word &word, const StackUnit &unit) {
@@ -63,10 +58,15 @@ size_t strength_of(const Policy &policy, const Rule &where) {
 }
 
 const Sourced<std::string> *final_key(const Policy &policy, std::string_view key) {
-  for (const auto &final : policy.final_keys) {
-    if (covers(final.value, key)) return &final;
+  // A key is covered by itself and by all above it. Of those that are final the weakest says it.
+  size_t place = policy.final_keys.size();
+  for (std::string_view above = key; !above.empty();) {
+    const auto found = policy.finals.find(above);
+    if (found != policy.finals.end()) place = std::min(place, found->second);
+    const size_t dot = above.rfind('.');
+    above = above.substr(0, dot == std::string_view::npos ? 0 : dot);
   }
-  return nullptr;
+  return place < policy.final_keys.size() ? &policy.final_keys[place] : nullptr;
 }
 
 bool filter_names(const Policy &policy, const UnitInfo &unit) {

@@ -22,6 +22,7 @@
 #define WEFT_CORE_SELECT_POLICY_H
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -62,6 +63,7 @@ struct Policy : PolicyContent {
   std::vector<PolicyFile> files;                 // weakest first
   std::vector<Diagnostic> diagnostics;
   std::vector<Overridden> overridden;
+  std::map<std::string, size_t, std::less<>> finals;  // each of final_keys, and its first place
   // The files with errors, each as far as it could be read. They are not applied; check_names looks
   // at the names in them.
   std::vector<Policy> flawed;

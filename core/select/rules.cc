@@ -289,6 +289,12 @@ Judgement judge_stack(const Policy &policy, const StackUnits &units, const Place
   return {};
 }
 
+const Judgement &StackRules::judge(const StackUnits &units) {
+  const auto [known, is_new] = known_.try_emplace(stack_own_name(units));
+  if (is_new) known->second = judge_stack(policy_, units, place_);
+  return known->second;
+}
+
 RuleOutcome judge_info(const Policy &policy, const StackUnits &units, const Place &place,
                        const struct fi_info &info) {
   RuleOutcome outcome;

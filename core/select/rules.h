@@ -26,6 +26,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -54,6 +55,18 @@ struct Place {
 };
 
 Judgement judge_stack(const Policy &policy, const StackUnits &units, const Place &place);
+
+// The same for many stacks. Those of the same units are judged once.
+class StackRules {
+ public:
+  StackRules(const Policy &policy, const Place &place) : policy_(policy), place_(place) {}
+  const Judgement &judge(const StackUnits &units);
+
+ private:
+  const Policy &policy_;
+  const Place &place_;
+  std::map<std::string, Judgement> known_;  // by the names of the units
+};
 
 struct RuleOutcome {
   Judgement verdict;
