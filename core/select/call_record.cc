@@ -43,10 +43,20 @@ std::string hex(uint64_t value) {
   return text;
 }
 
-std::string address_text(const void *addr, size_t length) {
+// An address without a format, in hints, is taken for one of IP if it could be one.
+bool may_be_of_ip(uint32_t format) {
+  return format == FI_FORMAT_UNSPEC || format == FI_SOCKADDR || format == FI_SOCKADDR_IP ||
+         format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6;
+}
+
+std::string address_text(uint32_t format, const void *addr, size_t length) {
   sa_family_t family = AF_UNSPEC;
   char text[INET6_ADDRSTRLEN] = "";
-  if (length >= sizeof family) std::memcpy(&family, addr, sizeof family);
+  if (format == FI_ADDR_STR) {
+    const char *begin = static_cast<const char *>(addr);
+    return std::string(begin, strnlen(begin, length));
+  }
+  if (may_be_of_ip(format) && length >= sizeof family) std::memcpy(&family, addr, sizeof family);
   if (family == AF_INET && length >= sizeof(sockaddr_in)) {
     sockaddr_in in;
     std::memcpy(&in, addr, sizeof in);
@@ -90,8 +100,8 @@ class Hints {
   void named(const char *name, Value value, fi_type type) {
     if (value != Value{}) text(name, text_as(value, type));
   }
-  void address(const char *name, const void *addr, size_t length) {
-    if (addr != nullptr) text(name, address_text(addr, length));
+  void address(const char *name, const void *addr, uint32_t format, size_t length) {
+    if (addr != nullptr) text(name, address_text(format, addr, length));
   }
   void present(const char *name, const void *what) {
     if (what != nullptr) text(name, "set");
@@ -191,8 +201,8 @@ void add_info(Hints &set, const fi_info &attr) {
   set.named(MEMBER(caps), FI_TYPE_CAPS);
   set.named(MEMBER(mode), FI_TYPE_MODE);
   set.named(MEMBER(addr_format), FI_TYPE_ADDR_FORMAT);
-  set.address(MEMBER(src_addr), attr.src_addrlen);
-  set.address(MEMBER(dest_addr), attr.dest_addrlen);
+  set.address(MEMBER(src_addr), attr.addr_format, attr.src_addrlen);
+  set.address(MEMBER(dest_addr), attr.addr_format, attr.dest_addrlen);
   set.present(MEMBER(handle));
 }
 
@@ -208,7 +218,8 @@ ordered_json answer_json(const fi_info &info) {
   if (info.ep_attr != nullptr) json["endpoint"] = text_as(info.ep_attr->type, FI_TYPE_EP_TYPE);
   if (info.domain_attr != nullptr) json["domain"] = or_null(info.domain_attr->name);
   if (info.fabric_attr != nullptr) json["fabric"] = or_null(info.fabric_attr->name);
-  if (info.src_addr != nullptr) json["source"] = address_text(info.src_addr, info.src_addrlen);
+  if (info.src_addr != nullptr)
+    json["source"] = address_text(info.addr_format, info.src_addr, info.src_addrlen);
   return json;
 }
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "core/select/call_record.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -57,6 +60,29 @@ TEST(CallRecord, IsJsonForAnyArguments) {
   EXPECT_TRUE(json["service"].is_null());
   EXPECT_EQ(json["answer_count"], 0);
   EXPECT_FALSE(json["error"].is_null());
+}
+
+TEST(CallRecord, AnAddressIsShownByItsFormat) {
+  const InfoPtr info(alloc_info());
+  const auto shown = [&](uint32_t format, const void *address, size_t length) {
+    info->addr_format = format;
+    std::free(info->src_addr);
+    info->src_addr = std::malloc(length);
+    std::memcpy(info->src_addr, address, length);
+    info->src_addrlen = length;
+    const auto json = nlohmann::json::parse(getinfo_record({}, 0, info.get(), {}));
+    return json["answers"][0]["source"].get<std::string>();
+  };
+  sockaddr_in in{};
+  in.sin_family = AF_INET;
+  in.sin_port = htons(7);
+  in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(shown(FI_SOCKADDR_IN, &in, sizeof in), "127.0.0.1:7");
+  EXPECT_EQ(shown(FI_FORMAT_UNSPEC, &in, sizeof in), "127.0.0.1:7");
+  EXPECT_EQ(shown(FI_ADDR_PSMX, &in, sizeof in), "16 bytes") << "it only looks like one";
+  const char text[] = "fi_shm://a";
+  EXPECT_EQ(shown(FI_ADDR_STR, text, sizeof text), "fi_shm://a");
+  EXPECT_EQ(shown(FI_ADDR_STR, text, 6), "fi_shm") << "without an end";
 }
 
 TEST(CallRecord, CountsAllAnswersAndListsSome) {
