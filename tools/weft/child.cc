@@ -82,8 +82,8 @@ bool put(int fd, int place) {
   return fd == place ? fcntl(fd, F_SETFD, 0) == 0 : dup2(fd, place) == place;
 }
 
-// Becomes the program. It ends with this process, whatever ends that, and so do its own children,
-// if they see to it as well. Only what is safe behind fork() is called.
+// The child becomes the program, in a process group of its own. The program ends with `parent`; the
+// children of the program see to that themselves. Only what is safe behind fork() is called.
 [[noreturn]] void be_the_program(const Pipe &out, const Pipe &err, const Pipe &failure,
                                  pid_t parent, const char *program, char *const *arguments,
                                  char *const *variables) {
@@ -93,8 +93,7 @@ bool put(int fd, int place) {
     _exit(127);
   };
   setpgid(0, 0);  // all of it can be killed at once
-  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) give_up();
-  if (getppid() != parent) _exit(127);  // it has ended before
+  if (!end_with(parent)) give_up();
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (nothing < 0 || !put(nothing, 0) || !put(out.end(1), 1) || !put(err.end(1), 2)) give_up();
   execve(program, arguments, variables);
@@ -113,6 +112,13 @@ int failure_of(Pipe &failure) {
 }
 
 }  // namespace
+
+bool end_with(pid_t parent) {
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return false;
+  if (getppid() == parent) return true;
+  errno = ESRCH;
+  return false;
+}
 
 Result<ChildResult> run_child(const std::vector<std::string> &command,
                               const std::map<std::string, std::string> &environment,

@@ -13,6 +13,7 @@
 #ifndef WEFT_TOOLS_WEFT_CHILD_H
 #define WEFT_TOOLS_WEFT_CHILD_H
 
+#include <sys/types.h>
 #include <weft/result.h>
 
 #include <chrono>
@@ -28,6 +29,10 @@ struct ChildResult {
 };
 
 inline constexpr size_t kMaxChildOutput = size_t{64} << 20;
+// For a child behind fork(): it is killed when its parent ends, whatever ends that. False: it
+// cannot be, or the parent has ended before.
+bool end_with(pid_t parent);
+
 
 // `environment` is added to the environment of this process. When the time is over the program is
 // killed, and the result is an error.

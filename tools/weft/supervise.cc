@@ -9,7 +9,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,6 +23,7 @@
 #include <cstring>
 #include <vector>
 
+#include "tools/weft/child.h"
 #include "tools/weft/command.h"
 #include "tools/weft/library.h"
 
@@ -92,10 +92,10 @@ int run_here(const std::string &command, const Before &before, const std::functi
   return run_after(command, before, library ? &*library : nullptr, run);
 }
 
-[[noreturn]] void be_the_child(int fd, int errors, const std::vector<Culprit> &culprits,
-                               const std::string &command, const Before &before,
-                               const std::function<int()> &run) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+[[noreturn]] void be_the_child(pid_t parent, int fd, int errors,
+                               const std::vector<Culprit> &culprits, const std::string &command,
+                               const Before &before, const std::function<int()> &run) {
+  if (!end_with(parent)) _exit(kExitUsage);
   // Nothing of the output comes out before the end, where it is not very long.
   static std::array<char, 1 << 20> buffer;
   setvbuf(stdout, buffer.data(), _IOFBF, buffer.size());
@@ -217,9 +217,9 @@ int supervised(const std::string &command, const Before &before, const std::func
     if (pipe2(ends, O_CLOEXEC) != 0) return run_here(command, before, run);
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     const int errors = memfd_create("stderr", MFD_CLOEXEC);
-    const pid_t child = fork();
+    const pid_t self = getpid(), child = fork();
     if (child < 0) return run_here(command, before, run);
-    if (child == 0) be_the_child(ends[1], errors, culprits, command, before, run);
+    if (child == 0) be_the_child(self, ends[1], errors, culprits, command, before, run);
     close(ends[1]);
     const Ending ending = wait_for(child, ends[0]);
     close(ends[0]);
