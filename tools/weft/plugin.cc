@@ -17,7 +17,8 @@ namespace weft::cli {
 namespace fs = std::filesystem;
 
 std::string tidy_path(const std::string &path) {
-  return fs::absolute(path).lexically_normal();
+  const fs::path tidy = fs::absolute(path).lexically_normal();
+  return tidy.has_filename() ? tidy : tidy.parent_path();
 }
 
 Result<int> refresh_plugins(const PluginOptions &options) {

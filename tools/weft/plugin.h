@@ -64,7 +64,7 @@ int run_plugin_trial(int argc, char **argv);
 // Time limit for a run of weft-probe. Longer than any budget that weft-probe accepts.
 inline constexpr std::chrono::minutes kProbeLimit{11};
 
-// The absolute path, without "." and "..".
+// The absolute path, without ".", ".." and a slash at the end.
 std::string tidy_path(const std::string &path);
 
 }  // namespace weft::cli

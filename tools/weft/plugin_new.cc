@@ -8,6 +8,7 @@
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_replace.h>
+#include <signal.h>
 #include <weft/printable.h>
 
 #include <algorithm>
@@ -35,6 +36,7 @@ struct ProjectFile {
 };
 
 Result<std::string> read_file(const fs::path &path) {
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (!(file && text << file.rdbuf()))
@@ -144,14 +146,18 @@ std::string project_name(const fs::path &name) {
 
 Result<void> add_common(const fs::path &folder, const Words &values,
                         std::vector<ProjectFile> &files) {
-  std::error_code failed;
+  std::error_code failed, of_file;
   const fs::path common = folder / "common";
   for (fs::recursive_directory_iterator at(common, failed), end; !failed && at != end;
        at.increment(failed)) {
-    if (!at->is_regular_file(failed)) continue;
+    const fs::file_status status = at->status(of_file);
+    if (of_file)
+      return fail(FI_ENOENT, "%s: %s: reinstall the SDK", at->path().c_str(),
+                  of_file.message().c_str());
+    if (!fs::is_regular_file(status)) continue;
     WEFT_TRY(const std::string text, read_file(at->path()));
     ProjectFile file{.name = project_name(at->path().lexically_relative(common))};
-    file.mode = at->status(failed).permissions() & fs::perms::owner_exec;
+    file.mode = status.permissions() & fs::perms::owner_exec;
     WEFT_TRY(file.text, fill(text, values));
     files.push_back(std::move(file));
   }
@@ -160,11 +166,29 @@ Result<void> add_common(const fs::path &folder, const Words &values,
   return {};
 }
 
+// Signals that end the program come when this ends: no project is left half written.
+class Uninterrupted {
+ public:
+  Uninterrupted() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+    sigprocmask(SIG_BLOCK, &signals, &before_);
+  }
+  ~Uninterrupted() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  Uninterrupted(const Uninterrupted &) = delete;
+  Uninterrupted &operator=(const Uninterrupted &) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 Result<void> write_files(const fs::path &folder, const std::vector<ProjectFile> &files) {
   std::error_code failed;
   if (fs::exists(fs::symlink_status(folder, failed)))
     return fail(EEXIST, "%s is there already: choose another folder with --folder, or remove it",
                 folder.c_str());
+  const Uninterrupted uninterrupted;
   fs::create_directories(folder.parent_path(), failed);
   if (!fs::create_directory(folder, failed))
     return fail(FI_EIO, "%s cannot be made: %s", folder.c_str(),
@@ -183,9 +207,12 @@ Result<void> write_files(const fs::path &folder, const std::vector<ProjectFile> 
     if (!out)
       return fail(FI_EIO, "%s cannot be written: %s", path.c_str(),
                   strerror(errno != 0 ? errno : EIO));
-    if (file.mode != fs::perms::none)
-      fs::permissions(path, fs::perms::owner_exec | fs::perms::group_exec | fs::perms::others_exec,
-                      fs::perm_options::add, failed);
+    if (file.mode == fs::perms::none) continue;
+    fs::permissions(path, fs::perms::owner_exec | fs::perms::group_exec | fs::perms::others_exec,
+                    fs::perm_options::add, failed);
+    if (failed)
+      return fail(FI_EIO, "%s cannot be made a program: %s", path.c_str(),
+                  failed.message().c_str());
   }
   std::move(take_back).Cancel();
   return {};
@@ -214,6 +241,15 @@ Result<void> check_kind(const std::string &kind) {
   return fail(FI_EINVAL, "there is no template for a '%s': %s", kind.c_str(), advice.c_str());
 }
 
+// The text as one word of a shell.
+std::string in_shell(const std::string &text) {
+  const bool is_plain = std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+           absl::string_view("/._-+,:=@%").find(c) != absl::string_view::npos;
+  });
+  return is_plain ? text : absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
+}
+
 void tell(const PluginOptions &options, const fs::path &folder, const std::string &about,
           const std::vector<ProjectFile> &files) {
   if (options.json) {
@@ -224,7 +260,7 @@ void tell(const PluginOptions &options, const fs::path &folder, const std::strin
   }
   absl::PrintF("wrote %s: %s\n", printable(folder.string()), printable(about));
   absl::PrintF("\n  cd %s\n  ci/build       # builds, tests and packages it; README.md goes on\n",
-               printable(folder.string()));
+               printable(in_shell(folder.string())));
 }
 
 }  // namespace

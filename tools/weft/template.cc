@@ -2,6 +2,7 @@
 #include "tools/weft/template.h"
 
 #include <absl/strings/ascii.h>
+#include <weft/printable.h>
 
 #include <algorithm>
 
@@ -78,10 +79,12 @@ Result<void> check_vendor(const std::string &vendor) {
     return absl::ascii_isalnum(c) || c >= 0x80 ||
            std::string_view(" .,-+&'()/").find(char(c)) != std::string_view::npos;
   });
-  if (vendor.empty() || vendor.size() > kLongest || !letters)
+  const bool is_utf8 = printable(vendor) == vendor;  // bytes that are not become others
+  if (vendor.empty() || vendor.size() > kLongest || !letters || !is_utf8 || vendor.front() == ' ' ||
+      vendor.back() == ' ')
     return fail(FI_EINVAL,
-                "'%s' can be no name of a vendor: take letters, digits, blanks and .,-+&'()/, %zu "
-                "bytes at most",
+                "'%s' can be no name of a vendor: take letters, digits, blanks between them and "
+                ".,-+&'()/, in UTF-8, %zu bytes at most",
                 vendor.c_str(), kLongest);
   return {};
 }

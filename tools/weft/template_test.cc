@@ -48,7 +48,8 @@ TEST(Template, NamesOfVendors) {
     EXPECT_TRUE(check_vendor(good)) << good;
   for (const std::string bad :
        {std::string(), std::string(61, 'x'), std::string("a\"b"), std::string("a\\"),
-        std::string("a;b"), std::string("a\nb"), std::string("$(x)"), std::string("a <b@c>")})
+        std::string("a;b"), std::string("a\nb"), std::string(" "), std::string("a "),
+        std::string("a\xff"), std::string("$(x)"), std::string("a <b@c>")})
     EXPECT_FALSE(check_vendor(bad)) << bad;
 }
 

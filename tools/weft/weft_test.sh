@@ -581,6 +581,8 @@ form() {
   [ $# = 0 ] || printf '%s' "$1" >"$work/forms/hook.json"
   says 2 "$reason" "plugin new: a template: $reason" weft plugin new hook frob --templates "$work/forms" --folder "$work/never"
   [ ! -e "$work/never" ] || fail "plugin new: a template: $reason: it left a folder"
+says 0 "^  cd '$work/below/it'.''s'" "plugin new: a slash at the end, and a folder that a shell would read" \
+  weft plugin new hook x --folder "$work/below/it's/"
 }
 form "there is no $work/forms/hook.json: install the SDK"
 form "is no object in JSON" '['
