@@ -1,16 +1,21 @@
 # Where the parts of weft are installed, below the prefix, and `uninstall`. docs/packaging.md lists the components and these variables.
 
-# A folder below the prefix that is given with its whole path moves with the prefix, like all others.
-foreach(name BINDIR SBINDIR LIBDIR INCLUDEDIR DATADIR MANDIR DOCDIR)
-  set(folder "${CMAKE_INSTALL_${name}}")
+# weft_below_prefix(NAME): a folder below the prefix that is given with its whole path moves with the prefix, like all others: the
+# variable gets the way from the prefix.
+function(weft_below_prefix name)
+  set(folder "${${name}}")
   cmake_path(IS_PREFIX CMAKE_INSTALL_PREFIX "${folder}" NORMALIZE below)
   if(below)
-    cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE CMAKE_INSTALL_${name})
+    cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX})
+    set(${name} "${folder}" PARENT_SCOPE)
   endif()
+endfunction()
+foreach(name BINDIR SBINDIR LIBDIR INCLUDEDIR DATADIR MANDIR DOCDIR)
+  weft_below_prefix(CMAKE_INSTALL_${name})
 endforeach()
 
-# weft_way(OUT HERE FROM TO): the way from one folder of the installation to another, where HERE is the first ("$ORIGIN"). To a folder
-# outside of the prefix it is the path of that.
+# weft_way(OUT HERE FROM TO): the way from one folder of the installation to another. It begins with HERE, which names the first folder
+# where the way is used ("$ORIGIN"). If either folder is outside of the prefix, the way is the whole path of the second.
 function(weft_way out here from to)
   if(IS_ABSOLUTE "${from}" OR IS_ABSOLUTE "${to}")
     cmake_path(ABSOLUTE_PATH to BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} NORMALIZE OUTPUT_VARIABLE way)
@@ -29,7 +34,9 @@ function(weft_folder out name default help)
   set(${name} "" CACHE STRING "${help}; by default ${default}")
   set(${out} "${default}" PARENT_SCOPE)
   if(NOT "$CACHE{${name}}" STREQUAL "")
-    set(${out} "$CACHE{${name}}" PARENT_SCOPE)
+    set(folder "$CACHE{${name}}")
+    weft_below_prefix(folder)
+    set(${out} "${folder}" PARENT_SCOPE)
   endif()
 endfunction()
 
@@ -38,15 +45,17 @@ weft_folder(WEFT_CMAKE_DIR WEFT_CMAKE_INSTALL_DIR ${CMAKE_INSTALL_LIBDIR}/cmake 
 weft_folder(WEFT_PKGCONFIG_DIR WEFT_PKGCONFIG_INSTALL_DIR ${CMAKE_INSTALL_LIBDIR}/pkgconfig
   "folder of libfabric.pc; another one where stock libfabric has a file of this name")
 set(WEFT_SYSTEMD_UNIT_DIR lib/systemd/system CACHE STRING "folder of systemd's units")
+weft_below_prefix(WEFT_SYSTEMD_UNIT_DIR)
 set(WEFT_FI_PREFIX "" CACHE STRING
     "folder for bin/ and share/man/ of fi_info, fi_pingpong and fi_strerror, where stock libfabric has programs of these names")
 
 # The programs named fi_*, and the way from them to the library.
 set(WEFT_FI_BIN_DIR ${CMAKE_INSTALL_BINDIR})
 set(WEFT_FI_MAN_DIR ${CMAKE_INSTALL_MANDIR})
+weft_below_prefix(WEFT_FI_PREFIX)
 if(WEFT_FI_PREFIX)
-  set(WEFT_FI_BIN_DIR ${WEFT_FI_PREFIX}/bin)
-  set(WEFT_FI_MAN_DIR ${WEFT_FI_PREFIX}/share/man)
+  cmake_path(APPEND WEFT_FI_PREFIX bin OUTPUT_VARIABLE WEFT_FI_BIN_DIR)
+  cmake_path(APPEND WEFT_FI_PREFIX share/man OUTPUT_VARIABLE WEFT_FI_MAN_DIR)
 endif()
 weft_way(WEFT_FI_RPATH "$ORIGIN" ${WEFT_FI_BIN_DIR} ${CMAKE_INSTALL_LIBDIR})
 weft_way(WEFT_BIN_RPATH "$ORIGIN" ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_LIBDIR})
