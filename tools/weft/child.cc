@@ -153,6 +153,7 @@ Result<ChildResult> run_child(const std::vector<std::string> &command,
   if (!in_time)
     return fail(FI_ETIMEDOUT, "%s did not come back within %lld ms", command[0].c_str(),
                 static_cast<long long>(limit.count()));
+  if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
   result.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   return result;
 }

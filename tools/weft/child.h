@@ -24,15 +24,16 @@
 namespace weft::cli {
 
 struct ChildResult {
-  int status = 0;        // exit status; 128 + N: killed by signal N
+  int status = 0;        // exit status; not 0 if a signal has ended it
+  int signal = 0;        // the signal that has ended it
   std::string out, err;  // at most kMaxChildOutput bytes of each
 };
 
-inline constexpr size_t kMaxChildOutput = size_t{64} << 20;
 // For a child behind fork(): it is killed when its parent ends, whatever ends that. False: it
 // cannot be, or the parent has ended before.
 bool end_with(pid_t parent);
 
+inline constexpr size_t kMaxChildOutput = size_t{64} << 20;
 
 // `environment` is added to the environment of this process. When the time is over the program is
 // killed, and the result is an error.

@@ -15,12 +15,6 @@ size_t count(const std::vector<TestRow> &rows, TrialState state) {
                               [state](const TestRow &row) { return row.verdict.state == state; }));
 }
 
-const char *word_of(TrialState state) {
-  return state == TrialState::kOk     ? "passed"
-         : state == TrialState::kFail ? "failed"
-                                      : "not checked";
-}
-
 // Text for an attribute of XML: printable, and nothing that ends it.
 std::string escaped(const std::string &text) {
   std::string result;

@@ -14,6 +14,12 @@ namespace weft::cli {
 
 enum class TrialState { kOk, kFail, kNotChecked };
 
+inline const char *word_of(TrialState state) {
+  return state == TrialState::kOk     ? "passed"
+         : state == TrialState::kFail ? "failed"
+                                      : "not checked";
+}
+
 struct Verdict {
   TrialState state = TrialState::kOk;
   std::string finding, remedy;

@@ -537,8 +537,14 @@ says 1 "file +FAIL" "plugin check: a folder" weft plugin check "$work"
 if grep -qa __asan_init "$lib/weft/tcp.so" && ! ldd "$lib/weft/tcp.so" | grep -q asan; then
   echo "skipped: plugin test of a plugin with a sanitizer in the program"
 else
+  printf 'version: 1\nproviders: {rank: [{match: {provider: tcp}, enable: false}]}\n' >"$work/no-tcp.yaml"
   says 0 "^  provider tcp +messages go both ways +passed +msg up to 65536 bytes; rdm" "plugin test: a good one" \
-    env FI_PROVIDER=^tcp "$bin/weft" plugin test "$lib/weft/tcp.so"
+    env FI_PROVIDER=^tcp FI_CONFIG="$work/no-tcp.yaml" "$bin/weft" plugin test "$lib/weft/tcp.so"
+  # FI_PROVIDER lifts a disable, but no rule.
+  cp "$work/no-tcp.yaml" "$XDG_CONFIG_HOME/weft/weft.yaml"
+  says 1 "^  provider tcp +at least one trial +failed +nothing of this unit could be tried" "plugin test: nothing was tried" \
+    weft plugin test "$lib/weft/tcp.so"
+  rm "$XDG_CONFIG_HOME/weft/weft.yaml"
   json 0 'j["good"] and j["failed"] == 0 and j["passed"] > 15 and all(r["remedy"] == "" for r in j["rows"])
     and any(r["subject"] == "layer rxm over tcp" and r["check"] == "remote writes and reads" and r["result"] == "passed" for r in j["rows"])
     and any(r["subject"].endswith(" beneath") for r in j["rows"])' \
@@ -558,6 +564,15 @@ says 0 "tried again" "plugin test: out of the quarantine" weft plugin quarantine
 says 1 "^  file +file +failed +.*is no ELF file" "plugin test: a text" weft plugin test "$work/text.so"
 says 2 "there is no such file" "plugin test: no file" weft plugin test "$work/nothing.so"
 says 2 "FILE is required" "plugin test: the file for JSON in place of the plugin" weft plugin test --json "$work/text.so"
+says 2 "^weft plugin test: --over: no provider .tpc.: did you mean 'tcp'" "plugin test: a slip in --over" \
+  weft plugin test "$lib/weft/rxm.so" --over tpc
+cp "$lib/weft/tcp.so" "$work/copy.so"
+says 2 "$work/copy.so is a program or a library: give another file" "plugin test: the file for JSON is a plugin" \
+  weft plugin test --json "$work/copy.so" "$lib/weft/tcp.so"
+cmp -s "$lib/weft/tcp.so" "$work/copy.so" || fail "plugin test: it wrote JSON into a plugin"
+says 2 "cannot both go to stdout" "plugin test: two reports to stdout" weft plugin test "$lib/weft/tcp.so" --json - --junit -
+mkdir "$work/a:b" && cp "$work/copy.so" "$work/a:b/tcp.so"
+says 2 "a folder with a colon: copy the plugin" "plugin test: a folder with a colon" weft plugin test "$work/a:b/tcp.so"
 says 2 "/dev/full cannot be written" "plugin test: a report into a full disk" weft plugin test "$work/text.so" --json /dev/full
 
 # A new plugin. examples/vendor_test.sh builds what is written here.
@@ -566,6 +581,8 @@ for kind in provider layer hook; do
 done
 json 0 'j["folder"].endswith("/below/x") and "src/hook_x.cc" in j["files"]' "plugin new: JSON" \
   weft plugin new hook x --folder "$work/below/x" --json
+says 0 "^  cd '$work/below/it'.''s'" "plugin new: a slash at the end, and a folder that a shell would read" \
+  weft plugin new hook x --folder "$work/below/it's/"
 says 2 "$work/new-hook is there already: choose another folder with --folder" "plugin new: a folder that is there" \
   weft plugin new hook frob --folder "$work/new-hook"
 says 2 "no template for a 'hok': did you mean 'hook'" "plugin new: a slip in the kind" weft plugin new hok frob
@@ -581,8 +598,6 @@ form() {
   [ $# = 0 ] || printf '%s' "$1" >"$work/forms/hook.json"
   says 2 "$reason" "plugin new: a template: $reason" weft plugin new hook frob --templates "$work/forms" --folder "$work/never"
   [ ! -e "$work/never" ] || fail "plugin new: a template: $reason: it left a folder"
-says 0 "^  cd '$work/below/it'.''s'" "plugin new: a slash at the end, and a folder that a shell would read" \
-  weft plugin new hook x --folder "$work/below/it's/"
 }
 form "there is no $work/forms/hook.json: install the SDK"
 form "is no object in JSON" '['
