@@ -1,14 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# vendor_test.sh BUILD_DIR CXX layer|hook|broken|GUIDE: what a vendor does, on an SDK that was installed and moved: `weft plugin new`,
+# vendor_test.sh BUILD_DIR CXX layer|hook|broken|GUIDE [CRC_LAYER]: what a vendor does, on an SDK that was installed and moved: `weft plugin new`,
 # build, tests, packages, and the plugin of the package among weft's own. With `broken`, a provider with faults, and the rows of
-# `weft plugin test` that they fail. With GUIDE (docs/vendors.md) it runs each command of the guide; apt-get
+# `weft plugin test` that they fail, and what is no fault. With GUIDE (docs/vendors.md) it runs each command of the guide; apt-get
 # and dpkg there are functions of this script, which look whether the packages exist, and unpack into the SDK.
 set -euo pipefail
 build=$(realpath "${1:?usage: vendor_test.sh BUILD_DIR CXX KIND|GUIDE}") cxx=${2:?no CXX} what=${3:?no KIND}
 here=$(dirname "$(realpath "$0")")
 [ -e "$what" ] && what=$(realpath "$what")
+[ "$what" != broken ] || crc=$(realpath "${4:?no CRC_LAYER}")
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 unset "${!FI_@}"
@@ -67,24 +68,97 @@ fi
 if [ "$what" = broken ]; then
   weft plugin new provider frob >"$tmp/log"
   source=frob-provider/src/frob_provider.cc
-  # Closing says yes and does nothing; messages lose their bytes; a send to nobody ends the process.
-  sed -i -e 's/return -FI_EBUSY;/return 0;/' -e 's/^ *scatter(.*;$/(void)receive; (void)bytes;/' \
-    -e 's/if (!address) return -FI_EINVAL;/if (!address) std::abort();/' "$source"
-  grep -q FI_EBUSY "$source" && fail "FI_EBUSY is still there"
-  grep -q '(void)receive' "$source" && grep -q 'std::abort' "$source" || fail "the source of the provider has changed: fit the faults"
-  (cmake -S frob-provider -B build -DCMAKE_BUILD_TYPE=Debug -DBUILD_TESTING=OFF && cmake --build build) >"$tmp/log" 2>&1 || fail "no build"
-  got=0
-  weft plugin test build/plugins/frob-provider.so >"$tmp/log" 2>&1 || got=$?
-  [ $got = 1 ] || fail "weft plugin test of a provider with faults: status $got"
+  # FROB_FAULT names the faults that it has.
+  cat >"$tmp/faults.h" <<'END'
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+inline bool has(const char *fault) {
+  const char *faults = std::getenv("FROB_FAULT");
+  return faults != nullptr && std::strstr(faults, fault) != nullptr;
+}
+// A line of its own, without an end, from the beginning, and one when the process ends.
+struct Talk {
+  Talk() { if (has("talks")) std::printf("frob is here"); }
+  ~Talk() { if (has("talks")) std::printf("{\"result\": \"failed\"}\n"); }
+};
+inline const Talk kTalk;
+template <class Endpoint>
+void break_calls(Endpoint *endpoint) {
+  static fi_ops_msg own, broken;
+  own = broken = *endpoint->c()->msg;
+  if (has("state"))  // an address that there is will do
+    broken.send = [](fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t to, void *context) -> ssize_t {
+      const ssize_t rc = own.send(ep, buf, len, desc, to, context);
+      auto *av = Endpoint::from(ep)->av();
+      return rc != -FI_EOPBADSTATE ? rc : av->address(av->index_of(to)) ? 0 : -FI_EINVAL;
+    };
+  if (has("again"))  // for the first times, and then any size will do
+    broken.inject = [](fid_ep *ep, const void *buf, size_t len, fi_addr_t to) -> ssize_t {
+      static int times = 0;
+      return len <= 4096 ? own.inject(ep, buf, len, to) : times++ < 3 ? -FI_EAGAIN : 0;
+    };
+  endpoint->c()->msg = &broken;
+}
+END
+  cp "$tmp/faults.h" frob-provider/src/faults.h
+  sed -i -e 's/^#include "wire.h"$/&\n#include "faults.h"/' \
+    -e 's/return -FI_EBUSY;/return has("busy") ? 0 : -FI_EBUSY;/' \
+    -e 's/if (!address) return -FI_EINVAL;/if (!address \&\& has("abort")) std::abort();\n    &/' \
+    -e 's/^ *scatter(receive.iov, receive.count, 0, bytes.data(), length);$/    const std::string turned = bytes.substr(length \/ 2) + bytes.substr(0, length \/ 2);\n    if (!has("bytes"))\n      scatter(receive.iov, receive.count, 0, (has("turned") ? turned : bytes).data(), length);/' \
+    -e 's/receiver().complete(receive, message, length, 0);/receiver().complete(receive, message, has("length") ? length - 1 : length, 0);/' \
+    -e 's/^    WEFT_CHECK(endpoint->publish/    break_calls(endpoint.get());\n&/' \
+    -e 's/^    InfoList list(instance_->core);$/&\n    if (has("nodata")) return fail(FI_ENODATA, "frob: nothing");/' \
+    -e 's/^    entry.addr_format = FI_SOCKADDR_IN;$/    entry.addr_format = has("text") ? FI_ADDR_STR : FI_SOCKADDR_IN;/' \
+    -e 's/^    WEFT_CHECK(set_address(entry.src_addr, entry.src_addrlen, &source, sizeof source));$/    char text[64];\n    size_t text_length = sizeof text;\n    (void)write_address(parsed_address_of(own ? uint16_t(port) : 0), FI_ADDR_STR, text, \&text_length);\n    if (has("text")) {\n      WEFT_CHECK(set_address(entry.src_addr, entry.src_addrlen, text, text_length));\n    } else {\n  &\n    }/' \
+    "$source"
+  for fault in busy abort bytes turned length nodata text; do
+    grep -q "has(\"$fault\")" "$source" || fail "the source of the provider has changed: fit the fault '$fault'"
+  done
+  grep -q break_calls "$source" || fail "the source of the provider has changed: fit break_calls()"
+  (cmake -S frob-provider -B build -DCMAKE_BUILD_TYPE=Debug && cmake --build build) >"$tmp/log" 2>&1 || fail "no build"
+  # trial FAULTS STATUS: what weft plugin test says of the provider with these.
+  trial() {
+    local got=0
+    FROB_FAULT=$1 weft plugin test build/plugins/frob-provider.so >"$tmp/log" 2>&1 || got=$?
+    [ $got = "$2" ] || fail "weft plugin test of a provider with the faults '$1': status $got"
+  }
   # failed CHECK TEXT: the row of this check failed, with this text.
   failed() { grep -Eq "^  provider frob +$1 +failed +$2" "$tmp/log" || fail "no row '$1' that failed with '$2'"; }
-  failed "objects closed in the wrong order" "rdm: fi_close of a fabric with a domain returned 0, where an error is due"
+  trial "busy bytes abort" 1
+  failed "objects closed in the wrong order" "rdm: fi_close of a domain with an endpoint returned 0, where an error is due"
   failed "messages go both ways" "rdm: a message of 1 bytes arrived with other bytes"
   failed "messages with tags go both ways" "rdm: a message of 1 bytes"
   failed "transfers to nobody" "killed by signal 6 \(SIGABRT\)"
   grep -Eq "^  provider frob +what fi_getinfo answers +passed" "$tmp/log" || fail "what is right is not a row that passed"
   grep -Eq "^  provider frob +remote writes and reads +not checked +not offered" "$tmp/log" || fail "what is not offered is a row with a result"
-  echo "passed: $(tail -n 1 "$tmp/log")"
+  trial turned 1
+  failed "messages go both ways" "rdm: a message of 4096 bytes arrived with other bytes"
+  trial length 1
+  failed "messages go both ways" "rdm: the completion of a message of 1 bytes has the length 0"
+  trial "state again" 1
+  failed "calls on an endpoint that is not enabled" "rdm: fi_send returned 0, where an error is due"
+  failed "transfers beyond the limits" "rdm: fi_inject of more than inject_size returned 0, where an error is due"
+  trial nodata 1
+  failed "at least one trial" "nothing of this unit could be tried"
+  trial "talks text" 0
+  grep -Eq "^  provider frob +messages go both ways +passed" "$tmp/log" || fail "what a plugin prints is taken for the verdict"
+  export FI_PROVIDER_PATH=@$PWD/build/plugins FI_PROVIDER=frob
+  weft plugin test "$library/weft/hook-trace.so" --over frob >"$tmp/log" 2>&1 || fail "the hook trace on frob"
+  FROB_FAULT=text weft plugin test "$crc" --over frob >"$tmp/log" 2>&1 || fail "the layer crc over addresses in text"
+  FROB_FAULT=text build/test/exchange frob >"$tmp/log" 2>&1 || fail "exchange with addresses in text"
+  for fault in turned length; do
+    FROB_FAULT=$fault build/test/exchange frob >"$tmp/log" 2>&1 && fail "exchange with the fault '$fault'"
+  done
+  unset FI_PROVIDER_PATH FI_PROVIDER
+  # Where weft has its plugins outside of its prefix, the package has them there.
+  (cmake -S frob-provider -B build -DWEFT_PLUGIN_INSTALL_DIR="$tmp/elsewhere/weft" && cd build && cpack -G DEB) >"$tmp/log" 2>&1 || fail "a package with whole paths"
+  dpkg-deb -c build/*.deb >"$tmp/log"
+  for file in "$tmp/elsewhere/weft/plugins.d/frob-provider.yaml" "$tmp/sdk/share/doc/weft-frob-provider/NOTICE"; do
+    grep -q " \.$file\$" "$tmp/log" || fail "the package has no $file"
+  done
+  tail -n +4 frob-provider/NOTICE | cmp - "$here/../LICENSE" || fail "NOTICE has another licence than weft"
+  echo "passed: each fault is a row"
   exit 0
 fi
 

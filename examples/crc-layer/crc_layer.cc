@@ -445,7 +445,10 @@ class Endpoint final : public Object<Endpoint, fid_ep>,
     const uint32_t format = domain_.inner_info().addr_format;
     if (!address || write_address(*address, format, bytes, &length) != 0) return FI_ADDR_NOTAVAIL;
     if (index >= names_.size()) names_.resize(index + 1, FI_ADDR_NOTAVAIL);
-    if (fi_av_insert(peers_, bytes, 1, &names_[index], 0, nullptr) != 1)
+    // An array of addresses in text is one of pointers (fi_av.3).
+    const char *text = bytes;
+    const void *const one = format == FI_ADDR_STR ? static_cast<const void *>(&text) : bytes;
+    if (fi_av_insert(peers_, one, 1, &names_[index], 0, nullptr) != 1)
       names_[index] = FI_ADDR_NOTAVAIL;
     return names_[index];
   }

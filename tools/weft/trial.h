@@ -6,7 +6,7 @@
 //     for (const TrialCase &one : trial_cases())
 //       if (one.group == TrialGroup::kStack) std::puts(one.name);
 //     // In the process of a trial, whose environment says which plugins there are:
-//     const Verdict verdict = run_trial("close_order", {.stack = "tcp;ofi_rxm"});
+//     const Verdict verdict = run_trial("wrong_order", {.stack = "tcp;ofi_rxm"});
 //     std::puts(verdict.finding.c_str());
 //
 // Not a conformance suite: what a stack promises by the man pages is tested in weft's own tree.
@@ -24,7 +24,7 @@ namespace weft::cli {
 // What a trial is told.
 struct TrialTask {
   std::string stack;    // as in FI_PROVIDER
-  std::string library;  // the file that has the unit; empty: any
+  std::string library;  // the file that has the unit: the trial "loading" asks for it
   std::string unit;     // the unit of the file
   std::string hook;     // a hook that is on the stack, or is to be attached
 };

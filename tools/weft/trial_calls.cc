@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <functional>
 
 #include "tools/weft/trial.h"
 
@@ -15,10 +16,20 @@ namespace {
 constexpr const char *kCallRemedy =
     "check what the application passes (fi_endpoint.3, fi_cq.3 ...), or use the SDK's classes";
 
-// An error if the call was accepted.
+// An error if the call was accepted, or is to be repeated, which says nothing.
 Result<void> refused(const char *call, long rc) {
+  if (rc == -FI_EAGAIN)
+    return fail(FI_EAGAIN, "%s returned -FI_EAGAIN, where an error is due", call);
   if (rc < 0) return {};
   return fail(FI_EINVAL, "%s returned %ld, where an error is due", call, rc);
+}
+
+// The same for a transfer, which may find no room yet.
+Result<void> refused_at_last(TrialPair &pair, const char *call,
+                             const std::function<ssize_t()> &transfer) {
+  ssize_t rc = -FI_EAGAIN;
+  WEFT_CHECK(pair.repeat(transfer, rc));
+  return refused(call, rc);
 }
 
 // An error unless the call returned one of two values.
@@ -67,24 +78,35 @@ Result<std::string> close_wrongly(const TrialTask &, fi_info &info) {
   return std::string(type_name(info));
 }
 
+// The endpoint knows its peer, so that nothing but its state can be wrong.
+Result<void> open_disabled(TrialPair &pair, fi_info &info) {
+  WEFT_CHECK(open_side(pair.a, info));
+  if (pair.a.av == nullptr) return {};
+  WEFT_CHECK(open_side(pair.b, info));
+  WEFT_CHECK(checked("fi_enable", fi_enable(pair.b.ep)));
+  return insert_peer(pair.a, info, pair.b);
+}
+
 Result<std::string> use_disabled(const TrialTask &, fi_info &info) {
-  TrialSide side;
-  WEFT_CHECK(open_side(side, info));
+  TrialPair pair;
+  WEFT_CHECK(open_disabled(pair, info));
+  TrialSide &side = pair.a;
   WEFT_CHECK(prepare_memory(side, info, 1, FI_SEND | FI_RECV));
   uint8_t *const byte = side.bytes.data();
   void *const desc = side.mr != nullptr ? fi_mr_desc(side.mr) : nullptr;
-  void *const context = &side.context;
+  const fi_addr_t to = side.peer;
   const bool plain = (info.caps & FI_MSG) != 0, tagged = (info.caps & FI_TAGGED) != 0;
+  fi_context2 sent{};
   // Receives may be posted early (fi_endpoint.3, fi_enable), if the provider likes it.
   if (plain) {
-    (void)fi_recv(side.ep, byte, 1, desc, FI_ADDR_UNSPEC, context);
-    WEFT_CHECK(refused("fi_send", fi_send(side.ep, byte, 1, desc, 0, context)));
-    WEFT_CHECK(refused("fi_inject", fi_inject(side.ep, byte, 1, 0)));
+    (void)fi_recv(side.ep, byte, 1, desc, FI_ADDR_UNSPEC, &side.context);
+    WEFT_CHECK(refused("fi_send", fi_send(side.ep, byte, 1, desc, to, &sent)));
+    WEFT_CHECK(refused("fi_inject", fi_inject(side.ep, byte, 1, to)));
   }
   if (tagged) {
-    WEFT_CHECK(refused("fi_tsend", fi_tsend(side.ep, byte, 1, desc, 0, 1, context)));
+    WEFT_CHECK(refused("fi_tsend", fi_tsend(side.ep, byte, 1, desc, to, 1, &sent)));
   }
-  WEFT_CHECK(side.close());
+  WEFT_CHECK(pair.close());
   return std::string(type_name(info));
 }
 
@@ -246,26 +268,30 @@ Result<std::string> exceed_sizes(const TrialTask &, fi_info &info) {
   if ((info.caps & FI_MSG) == 0) return std::string();
   TrialPair pair;
   WEFT_CHECK(pair.open(info));
-  WEFT_CHECK(prepare_memory(pair.a, info, 1, FI_SEND | FI_RECV));
+  // Then both are connected, also where that waits for the first transfer.
+  WEFT_CHECK(pair.transfer(pair.a, pair.b, 1, false));
+  WEFT_CHECK(pair.transfer(pair.b, pair.a, 1, false));
   fid_ep *const ep = pair.a.ep;
   const fi_addr_t peer = pair.a.peer;
   const size_t sends = info.tx_attr->iov_limit + 1, receives = info.rx_attr->iov_limit + 1;
   std::vector<iovec> vectors(std::max(sends, receives), {pair.a.bytes.data(), 1});
   std::vector<void *> descs(vectors.size(), pair.a.mr ? fi_mr_desc(pair.a.mr) : nullptr);
   void *const context = &pair.a.context;
-  WEFT_CHECK(refused("fi_sendv of more vectors than iov_limit",
-                     fi_sendv(ep, vectors.data(), descs.data(), sends, peer, context)));
-  WEFT_CHECK(
-      refused("fi_recvv of more vectors than iov_limit",
-              fi_recvv(ep, vectors.data(), descs.data(), receives, FI_ADDR_UNSPEC, context)));
+  WEFT_CHECK(refused_at_last(pair, "fi_sendv of more vectors than iov_limit", [&] {
+    return fi_sendv(ep, vectors.data(), descs.data(), sends, peer, context);
+  }));
+  WEFT_CHECK(refused_at_last(pair, "fi_recvv of more vectors than iov_limit", [&] {
+    return fi_recvv(ep, vectors.data(), descs.data(), receives, FI_ADDR_UNSPEC, context);
+  }));
   const size_t inject = info.tx_attr->inject_size + 1, most = info.ep_attr->max_msg_size;
   std::vector<uint8_t> large(std::min(kMost, std::max(inject, std::min(most, kMost) + 1)));
   if (inject <= large.size())
-    WEFT_CHECK(
-        refused("fi_inject of more than inject_size", fi_inject(ep, large.data(), inject, peer)));
+    WEFT_CHECK(refused_at_last(pair, "fi_inject of more than inject_size",
+                               [&] { return fi_inject(ep, large.data(), inject, peer); }));
   if (most < large.size() && (info.domain_attr->mr_mode & FI_MR_LOCAL) == 0)
-    WEFT_CHECK(refused("fi_send of more than max_msg_size",
-                       fi_send(ep, large.data(), most + 1, nullptr, peer, context)));
+    WEFT_CHECK(refused_at_last(pair, "fi_send of more than max_msg_size", [&] {
+      return fi_send(ep, large.data(), most + 1, nullptr, peer, context);
+    }));
   WEFT_CHECK(pair.close());
   return std::string(type_name(info));
 }

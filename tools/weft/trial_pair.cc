@@ -21,6 +21,32 @@ bool has_connections(const fi_info &info) {
   return info.ep_attr->type == FI_EP_MSG;
 }
 
+// Bytes that tell where they belong: parts that are swapped or left out are seen.
+void mark_bytes(std::vector<uint8_t> &bytes, size_t size) {
+  static uint8_t mark = 0;
+  if (++mark == 0) ++mark;  // what was there before is 0
+  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<uint8_t>(mark + i * 31 + (i >> 8));
+}
+
+// Whether the last completion of a side is that of its operation.
+Result<void> check_completion(const TrialSide &side, const char *call) {
+  if (side.last.op_context == &side.context) return {};
+  return fail(FI_EIO, "the completion of %s has another context", call);
+}
+
+// The same of a receive.
+Result<void> check_received(const TrialSide &side, size_t size, bool tagged) {
+  WEFT_CHECK(check_completion(side, tagged ? "fi_trecv" : "fi_recv"));
+  if (side.last.len != size)
+    return fail(FI_EIO, "the completion of a message of %zu bytes has the length %zu", size,
+                side.last.len);
+  if (tagged && side.last.tag != kTag)
+    return fail(FI_EIO, "the completion of a message with the tag 0x%llx has the tag 0x%llx",
+                static_cast<unsigned long long>(kTag),
+                static_cast<unsigned long long>(side.last.tag));
+  return {};
+}
+
 // Closes one object; the first error stays.
 template <class Object>
 void close_one(Object *&object, const char *what, Result<void> &result) {
@@ -80,8 +106,7 @@ Result<void> TrialSide::close() {
 
 Result<void> TrialSide::progress() {
   if (cq != nullptr) {
-    fi_cq_tagged_entry entry;
-    const ssize_t n = fi_cq_read(cq, &entry, 1);
+    const ssize_t n = fi_cq_read(cq, &last, 1);
     if (n == 1) ++done;
     if (n == -FI_EAVAIL) {
       fi_cq_err_entry error{};
@@ -122,6 +147,18 @@ Result<void> prepare_memory(TrialSide &side, const fi_info &info, size_t size, u
   return checked("fi_mr_enable", fi_mr_enable(side.mr));
 }
 
+Result<void> insert_peer(TrialSide &side, const fi_info &info, const TrialSide &other) {
+  char address[kAddressSize];
+  size_t length = sizeof address;
+  WEFT_CHECK(checked("fi_getname", fi_getname(&other.ep->fid, address, &length)));
+  // An array of addresses in text is one of pointers (fi_av.3).
+  const char *text = address;
+  const bool is_text = info.addr_format == FI_ADDR_STR;
+  const void *const one = is_text ? static_cast<const void *>(&text) : address;
+  const int n = fi_av_insert(side.av, one, 1, &side.peer, 0, nullptr);
+  return n == 1 ? Result<void>() : checked("fi_av_insert", n < 0 ? n : -FI_EADDRNOTAVAIL);
+}
+
 Result<void> TrialPair::open(fi_info &info) {
   info_ = &info;
   WEFT_CHECK(a.open_domain(info));
@@ -131,16 +168,8 @@ Result<void> TrialPair::open(fi_info &info) {
     WEFT_CHECK(side->open_endpoint(info));
     WEFT_CHECK(checked("fi_enable", fi_enable(side->ep)));
   }
-  WEFT_CHECK(know(a, b));
-  return know(b, a);
-}
-
-Result<void> TrialPair::know(TrialSide &side, const TrialSide &other) {
-  char address[kAddressSize];
-  size_t length = sizeof address;
-  WEFT_CHECK(checked("fi_getname", fi_getname(&other.ep->fid, address, &length)));
-  const int n = fi_av_insert(side.av, address, 1, &side.peer, 0, nullptr);
-  return n == 1 ? Result<void>() : checked("fi_av_insert", n < 0 ? n : -FI_EADDRNOTAVAIL);
+  WEFT_CHECK(insert_peer(a, info, b));
+  return insert_peer(b, info, a);
 }
 
 Result<void> TrialPair::connect(fi_info &info) {
@@ -171,20 +200,23 @@ Result<void> TrialPair::wait(const char *what, const std::function<bool()> &is_d
   return {};
 }
 
-Result<void> TrialPair::start(const char *call, const std::function<ssize_t()> &function) {
-  ssize_t rc = -FI_EAGAIN;
-  WEFT_CHECK(wait("room for an operation", [&] {
+Result<void> TrialPair::repeat(const std::function<ssize_t()> &function, ssize_t &rc) {
+  return wait("another answer than -FI_EAGAIN", [&] {
     rc = function();
     return rc != -FI_EAGAIN;
-  }));
+  });
+}
+
+Result<void> TrialPair::start(const char *call, const std::function<ssize_t()> &function) {
+  ssize_t rc = -FI_EAGAIN;
+  WEFT_CHECK(repeat(function, rc));
   return checked(call, rc);
 }
 
 Result<void> TrialPair::transfer(TrialSide &from, TrialSide &to, size_t size, bool tagged) {
-  static uint8_t mark = 0;
   WEFT_CHECK(prepare_memory(from, *info_, size, FI_SEND | FI_RECV));
   WEFT_CHECK(prepare_memory(to, *info_, size, FI_SEND | FI_RECV));
-  std::memset(from.bytes.data(), ++mark, size);
+  mark_bytes(from.bytes, size);
   std::memset(to.bytes.data(), 0, size);
   from.done = to.done = 0;
   void *const to_desc = to.mr != nullptr ? fi_mr_desc(to.mr) : nullptr;
@@ -200,6 +232,8 @@ Result<void> TrialPair::transfer(TrialSide &from, TrialSide &to, size_t size, bo
                   : fi_send(from.ep, from.bytes.data(), size, from_desc, from.peer, &from.context);
   }));
   WEFT_CHECK(wait("a completion", [&] { return from.done == 1 && to.done == 1; }));
+  WEFT_CHECK(check_completion(from, tagged ? "fi_tsend" : "fi_send"));
+  WEFT_CHECK(check_received(to, size, tagged));
   if (std::memcmp(from.bytes.data(), to.bytes.data(), size) != 0)
     return fail(FI_EIO, "a message of %zu bytes arrived with other bytes", size);
   return {};
@@ -210,7 +244,7 @@ Result<void> TrialPair::write_and_read(size_t size) {
       FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
   WEFT_CHECK(prepare_memory(a, *info_, 2 * size, kAll));
   WEFT_CHECK(prepare_memory(b, *info_, size, kAll));
-  std::memset(a.bytes.data(), 0x5a, size);
+  mark_bytes(a.bytes, size);
   std::memset(a.bytes.data() + size, 0, size);
   std::memset(b.bytes.data(), 0, size);
   void *const desc = a.mr != nullptr ? fi_mr_desc(a.mr) : nullptr;
@@ -222,6 +256,7 @@ Result<void> TrialPair::write_and_read(size_t size) {
     return fi_write(a.ep, a.bytes.data(), size, desc, a.peer, at, key, &a.context);
   }));
   WEFT_CHECK(wait("a completion", [this] { return a.done == 1; }));
+  WEFT_CHECK(check_completion(a, "fi_write"));
   // Some providers complete a write before the peer has it.
   WEFT_CHECK(wait("what was written",
                   [&] { return std::memcmp(a.bytes.data(), b.bytes.data(), size) == 0; }));
@@ -230,6 +265,7 @@ Result<void> TrialPair::write_and_read(size_t size) {
     return fi_read(a.ep, a.bytes.data() + size, size, desc, a.peer, at, key, &a.context);
   }));
   WEFT_CHECK(wait("a completion", [this] { return a.done == 1; }));
+  WEFT_CHECK(check_completion(a, "fi_read"));
   if (std::memcmp(a.bytes.data(), a.bytes.data() + size, size) != 0)
     return fail(FI_EIO, "%zu bytes that were written to the peer were read back as others", size);
   return {};

@@ -65,8 +65,9 @@ class TrialSide {
   fid_ep *ep = nullptr;
   fid_mr *mr = nullptr;
   fi_addr_t peer = FI_ADDR_UNSPEC;
-  int done = 0;           // completions since the last transfer began
-  fi_context2 context{};  // of the operation in flight, for providers with FI_CONTEXT2
+  int done = 0;               // completions since the last transfer began
+  fi_cq_tagged_entry last{};  // the last of them
+  fi_context2 context{};      // of the operation in flight, for providers with FI_CONTEXT2
   bool connected = false;
   InfoPointer requested;       // of a connection request
   std::vector<uint8_t> bytes;  // the memory that `mr` has, if the domain wants it registered
@@ -79,24 +80,27 @@ class TrialPair {
   Result<void> transfer(TrialSide &from, TrialSide &to, size_t size, bool tagged);
   // A remote write into the other's memory, which is read back by a remote read.
   Result<void> write_and_read(size_t size);
+  // Calls until the answer is another one than -FI_EAGAIN, which `rc` gets. For ever is an error.
+  Result<void> repeat(const std::function<ssize_t()> &function, ssize_t &rc);
   Result<void> close();
 
   TrialSide a, b;  // `a` is the one that connects
 
  private:
   Result<void> connect(fi_info &info);
-  Result<void> know(TrialSide &side, const TrialSide &other);
+  // Repeats the call; an error is one of the transfer.
+  Result<void> start(const char *call, const std::function<ssize_t()> &function);
   // Reads the queues of both until `is_done`.
   Result<void> wait(const char *what, const std::function<bool()> &is_done);
-  // Calls until the answer is not -FI_EAGAIN.
-  Result<void> start(const char *call, const std::function<ssize_t()> &function);
-
   const fi_info *info_ = nullptr;
 };
 
 // Memory of a side with what the domain asks for: registered, if it wants descriptors or is to be
 // written by the peer.
 Result<void> prepare_memory(TrialSide &side, const fi_info &info, size_t size, uint64_t access);
+
+// The side inserts the address of the other, whose endpoint is enabled.
+Result<void> insert_peer(TrialSide &side, const fi_info &info, const TrialSide &other);
 
 }  // namespace weft::cli
 
