@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <new>
 #include <utility>
 
@@ -26,15 +25,6 @@ constexpr size_t kFewLinks = 16, kHotLinks = 8, kColdLinks = 8;
 // How often the sockets are looked at.
 constexpr unsigned kFruitless = 16, kFruitful = 1024;
 constexpr uint64_t kSocketsNs = 20'000;
-// How long an application that only sends believes that its peers are there. Its clock moves by a
-// tick of the kernel at a time.
-constexpr uint64_t kBelievedNs = 1'000'000;
-
-uint64_t coarse_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return uint64_t(now.tv_sec) * 1'000'000'000u + uint64_t(now.tv_nsec);
-}
 
 sdk::OrderKind kind_of(const Operation &op) {
   switch (op.kind) {
@@ -66,7 +56,6 @@ ssize_t Endpoint::start(const sdk::SendRequest &request) {
     return -FI_EAGAIN;
   const uint32_t index = av()->peer_of(request.dest);
   if (index == sdk::Av::kNone) return -FI_EINVAL;
-  if (!(request.flags & sdk::kDeferred)) note_output();
   const Peer *const peer = table_.at(index);
   if (peer != nullptr && peer->link != nullptr && !(request.flags & kSlow) && !keeper_.needed() &&
       peer->link->send_now(request)) [[likely]] {
@@ -93,10 +82,9 @@ ssize_t Endpoint::start(const sdk::SendRequest &request) {
 template <class Request, class Fill>
 ssize_t Endpoint::launch(const Request &request, Fill fill) {
   const uint32_t index = av()->peer_of(request.dest);
-  if (!(request.flags & sdk::kDeferred)) note_output();
   Peer *const peer = peer_at(index);
-  if (peer->link != nullptr && peer->link->is_closed() && !(request.flags & sdk::kDeferred))
-    peer->link->end(End::kPeerGone);
+  // What a counter starts is in the midst of a link's input.
+  if (peer->link != nullptr && !(request.flags & sdk::kDeferred)) peer->link->look_for_peer();
   if (peer->link == nullptr) {
     const auto connected = connect(*peer);
     if (!connected) {
@@ -398,16 +386,6 @@ void Endpoint::note_input(bool found) {
   if (++fruitless_ % kFruitless != 0) return;
   const uint64_t now = sdk::now_ns();
   if (now - looked_at_ns_ < kSocketsNs) return;
-  looked_at_ns_ = now;
-  look_at_sockets();
-}
-
-// An application that only sends finds out by its sockets, too, that a peer was killed. What it
-// sends next is for whoever has the name then.
-void Endpoint::note_output() {
-  const uint64_t now = coarse_ns();
-  if (now < looked_at_ns_ + kBelievedNs) [[likely]]
-    return;
   looked_at_ns_ = now;
   look_at_sockets();
 }

@@ -140,7 +140,6 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void release(Saved &saved);
   bool poll_links();
   void note_input(bool found);
-  void note_output();
 
   // ReceiverSink
   void deliver(sdk::Unexpected &message, sdk::Receive &receive) override;

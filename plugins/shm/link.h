@@ -51,8 +51,9 @@ class Link final : public Watched {
   bool is_stalled() const { return stalled_; }
   // The peer has answered: what is put into the memory is in its hands.
   bool is_taken() const { return probe_.has_value(); }
-  // The peer has closed its endpoint. What it had sent may still be here.
-  bool is_closed() const { return out_.is_closed(); }
+  // Something is about to be sent: ends the link if the peer has closed its endpoint or was killed.
+  // The packets of its socket stay for the thread that they wake.
+  void look_for_peer();
 
   // ---- sending ----
   // A message that needs no answer, if it is short and there is room. False: nothing has happened.
@@ -167,6 +168,8 @@ class Link final : public Watched {
   void copy_out(const Record &record, uint64_t at, uint64_t n, const iovec *iov, size_t count);
   void finish_end(End why);
   void fail_all(int error);
+  // Nobody has looked for a while whether the peer is there.
+  bool is_doubtful() const;
 
   Endpoint &endpoint_;
   Peer &peer_;
@@ -179,6 +182,7 @@ class Link final : public Watched {
   OperationList waiting_, flying_;
   std::deque<Owed> owed_;
   uint64_t owed_bytes_ = 0;
+  uint64_t believed_at_ns_ = 0;  // when the peer was there
   bool reads_in_parts_ = false;  // the peer cannot write to memory of this process
   std::optional<Probe> probe_;   // of the peer; nothing: it has not answered yet
   Copies copies_ = Copies::kUntried;

@@ -1,15 +1,40 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What a link sends: messages, accesses, answers, and parts of messages that the peer asks for.
 #include <algorithm>
+#include <ctime>
 #include <utility>
 
 #include "plugins/shm/endpoint.h"
 #include "plugins/shm/link.h"
 
 namespace weft::shm {
+namespace {
+
+// How long an application that only sends believes that a peer is there. The clock moves by a tick
+// of the kernel at a time.
+constexpr uint64_t kBelievedNs = 1'000'000;
+
+uint64_t coarse_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return uint64_t(now.tv_sec) * 1'000'000'000u + uint64_t(now.tv_nsec);
+}
+
+}  // namespace
+
+bool Link::is_doubtful() const {
+  return coarse_ns() >= believed_at_ns_ + kBelievedNs;
+}
+
+void Link::look_for_peer() {
+  if (out_.is_closed()) return end(End::kPeerGone);
+  if (!is_doubtful()) return;
+  believed_at_ns_ = coarse_ns();
+  if (!has_peer()) on_socket();
+}
 
 bool Link::send_now(const sdk::SendRequest &request) {
-  if (has_output() || !is_taken() || is_closed()) [[unlikely]]
+  if (has_output() || !is_taken() || out_.is_closed() || is_doubtful()) [[unlikely]]
     return false;
   const bool has_data = (request.flags & FI_REMOTE_CQ_DATA) != 0;
   const auto flags = uint8_t((request.tagged ? kTagged : 0) | (has_data ? kHasData : 0));
