@@ -209,7 +209,7 @@ ssize_t Endpoint::fail_now(const Request &request, int error) {
 Operation *Endpoint::take_operation(uint64_t flags) {
   Operation *op = operations_.take();
   if (op == nullptr && !(flags & sdk::kDeferred)) {
-    on_poll();
+    shm_domain_.engine().progress();
     op = operations_.take();
   }
   return op;
@@ -259,7 +259,7 @@ ssize_t Endpoint::tx_size_left() {
 // ---- receiving ----
 
 ssize_t Endpoint::start(const sdk::RecvRequest &request) {
-  if (request.flags & FI_PEEK) on_poll();
+  if (request.flags & FI_PEEK) shm_domain_.engine().progress();
   const ssize_t rc = receiver().post(request);
   if (rc == 0 && stalled_) resume();
   return rc;

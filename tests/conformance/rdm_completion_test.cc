@@ -557,5 +557,44 @@ TEST(RdmCompletion, TheDescriptorOfAQueueWakesPoll) {
   EXPECT_EQ(net.wait(net[0].tx_cq).err, 0);
 }
 
+// A call that finds no room makes progress, and may take what would have woken a thread that
+// sleeps. What comes next has to wake it all the same.
+TEST(RdmCompletion, ACallThatMakesProgressTakesNoWakeUp) {
+  covers("FI_WAIT_FD");
+  constexpr uint64_t kNobodys = 7;  // the tag of messages without a receive
+  constexpr size_t kMostSends = 5000;
+  std::vector<uint8_t> longer(100'000), out = pattern(100, 1), in(100);
+  Options options;
+  options.tx_size = 8;
+  options.rx_cq.wait_obj = FI_WAIT_FD;
+  Net net(2, options);
+  net.exchange(0, 1);
+  const auto send_more = [&] {
+    return fi_tsend(net[1].ep, longer.data(), longer.size(), nullptr, net.at(1, 0), kNobodys,
+                    nullptr);
+  };
+  size_t sends = 0;
+  while (sends < kMostSends && send_more() == 0) ++sends;
+  if (sends == kMostSends) GTEST_SKIP() << "there is always room";
+  trecv(net[1], in);
+  int fd = -1;
+  must(fi_control(net[1].rx_cq.fid(), FI_GETWAIT, &fd));
+  struct fid *fids[] = {net[1].rx_cq.fid()};
+  net.set_asleep(1, true);
+  ASSERT_TRUE(net.until([&] { return fi_trywait(net[1].fabric, fids, 1) == 0; }));
+  const auto is_woken = [fd] {
+    pollfd one{fd, POLLIN, 0};
+    return ::poll(&one, 1, 0) > 0;
+  };
+  net.post([&] { return tsend(net, out, kNobodys); });
+  ASSERT_TRUE(net.until(is_woken));
+  for (int call = 0; call < 5; ++call) (void)send_more();
+  net.post([&] { return tsend(net, out); });
+  EXPECT_TRUE(net.until(is_woken));
+  net.set_asleep(1, false);
+  EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
+  EXPECT_EQ(in, out);
+}
+
 }  // namespace
 }  // namespace weft::conformance::rdm
