@@ -84,7 +84,11 @@ ssize_t Endpoint::launch(const Request &request, Fill fill) {
   const uint32_t index = av()->peer_of(request.dest);
   Peer *const peer = peer_at(index);
   // What a counter starts is in the midst of a link's input.
-  if (peer->link != nullptr && !(request.flags & sdk::kDeferred)) peer->link->look_for_peer();
+  if (peer->link != nullptr && !(request.flags & sdk::kDeferred)) {
+    peer->link->look_for_peer();
+    if (!buried_.empty()) [[unlikely]]
+      clean_up();
+  }
   if (peer->link == nullptr) {
     const auto connected = connect(*peer);
     if (!connected) {

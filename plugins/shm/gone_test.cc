@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <fstream>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -45,16 +46,27 @@ bool has_socket(const std::string &address) {
   return false;
 }
 
-// One application here, and one in another process, which know each other.
-struct Pair : Driver {
-  explicit Pair(Child &child) : peer_name(hear_text(child.socket())) {
-    to = node.insert(peer_name);
+// The application of this process alone.
+struct Own : Driver {
+  explicit Own(const Options &options = {}) : node(options) {}
+  void progress() override { node.progress(); }
+  // Makes progress until the other process says something.
+  uint64_t hear_of(Child &child) {
+    if (!until([&] { return can_hear(child.socket()); }))
+      throw std::runtime_error("the other process is silent");
+    return hear(child.socket());
+  }
+  Node node;
+};
+
+// It and one in another process, which know each other.
+struct Pair : Own {
+  explicit Pair(Child &child, const Options &options = {})
+      : Own(options), peer_name(hear_text(child.socket())), to(node.insert(peer_name)) {
     tell_text(child.socket(), node.name());
   }
-  void progress() override { node.progress(); }
-  Node node{Options()};
   const std::string peer_name;
-  fi_addr_t to = FI_ADDR_NOTAVAIL;
+  const fi_addr_t to;
 };
 
 // The other process: does `act` and then makes progress until it is killed.
@@ -183,14 +195,11 @@ TEST(ShmGone, AnotherProcessWithItsNumberIsLeftAlone) {
     tell(socket, 1);
     hear(socket);
   });
-  Node node(with_rma());
-  const fi_addr_t to = node.insert(hear_text(child.socket()));
-  fid_mr *const region = node.expose(window.data(), kRead, FI_REMOTE_READ, 42);
-  tell_text(child.socket(), node.name());
-  tell(child.socket(), node.base_of(window.data()));
+  Pair pair(child, with_rma());
+  fid_mr *const region = pair.node.expose(window.data(), kRead, FI_REMOTE_READ, 42);
+  tell(child.socket(), pair.node.base_of(window.data()));
   tell(child.socket(), fi_mr_key(region));
-  while (!can_hear(child.socket())) node.progress();
-  hear(child.socket());
+  pair.hear_of(child);
   tell(child.socket(), 1);
   hear(child.socket());
   const pid_t number = child.pid();
@@ -206,12 +215,8 @@ TEST(ShmGone, AnotherProcessWithItsNumberIsLeftAlone) {
   }
   if (other < 0) GTEST_SKIP() << "no process gets a number that the test chooses: not root?";
   // All that the dead one had sent is taken before this message fails.
-  must(fi_tsend(node.ep, window.data(), kRead, nullptr, to, 1, nullptr));
-  fi_cq_tagged_entry entry;
-  while (fi_cq_read(node.tx_cq, &entry, 1) == -FI_EAGAIN) node.progress();
-  fi_cq_err_entry error{};
-  ASSERT_EQ(fi_cq_readerr(node.tx_cq, &error, 0), 1);
-  EXPECT_TRUE(error.err == FI_ECONNRESET || error.err == FI_ECONNREFUSED) << error.err;
+  must(fi_tsend(pair.node.ep, window.data(), kRead, nullptr, pair.to, 1, nullptr));
+  EXPECT_TRUE(tells_so(pair.wait(pair.node.tx_cq)));
   ASSERT_EQ(::write(ends[1], "", 1), 1);
   int status = 0;
   ASSERT_EQ(::waitpid(other, &status, 0), other);
@@ -252,7 +257,8 @@ TEST(ShmGone, TheNextMessageIsForWhoHasTheNameNow) {
   };
   for (size_t i = 0; i < 2 * std::size(rows); ++i)
     children.push_back(std::make_unique<Child>(listener(name_of(i / 2))));
-  Node sender{Options()};
+  Own own;
+  Node &sender = own.node;
   const std::vector<uint8_t> out(20'000);
   for (size_t i = 0; i < std::size(rows); ++i) {
     const Row &row = rows[i];
@@ -264,13 +270,8 @@ TEST(ShmGone, TheNextMessageIsForWhoHasTheNameNow) {
       hear(child->socket());
       must(row.injected ? fi_tinject(sender.ep, out.data(), row.length, to, 1)
                         : fi_tsend(sender.ep, out.data(), row.length, nullptr, to, 1, nullptr));
-      fi_cq_tagged_entry entry;
-      while (!can_hear(child->socket())) {
-        const ssize_t rc = fi_cq_read(sender.tx_cq, &entry, 1);
-        ASSERT_TRUE(rc == 1 || rc == -FI_EAGAIN) << rc;
-        sender.progress();
-      }
-      EXPECT_EQ(hear(child->socket()), row.length);
+      EXPECT_EQ(own.hear_of(*child), row.length);
+      if (!row.injected) EXPECT_EQ(own.wait(sender.tx_cq).err, 0);
       if (row.killed) {
         child->kill();
       } else {
@@ -292,6 +293,7 @@ TEST(ShmGone, AChildsCopiesKeepNoLinkOfAClosedEndpoint) {
     {
       Node node{Options()};
       tell_text(socket, node.name());
+      hear_text(socket);
       while (!can_hear(socket)) node.progress();
       hear(socket);
       copy = ::fork();
@@ -306,20 +308,13 @@ TEST(ShmGone, AChildsCopiesKeepNoLinkOfAClosedEndpoint) {
     ::close(ends[1]);
     ::waitpid(copy, nullptr, 0);
   });
-  Node node{Options()};
-  const fi_addr_t to = node.insert(hear_text(child.socket()));
-  const auto wait = [&] {
-    for (;;) {
-      if (const auto done = poll(node.tx_cq)) return *done;
-      node.progress();
-    }
-  };
-  must(fi_tsend(node.ep, longer.data(), longer.size(), nullptr, to, 1, nullptr));
+  Pair pair(child);
+  must(fi_tsend(pair.node.ep, longer.data(), longer.size(), nullptr, pair.to, 1, nullptr));
   tell(child.socket(), 1);
   hear(child.socket());
-  EXPECT_TRUE(tells_so(wait()));
-  must(fi_tsend(node.ep, longer.data(), 1, nullptr, to, 1, nullptr));
-  EXPECT_EQ(wait().err, FI_ECONNREFUSED);
+  EXPECT_TRUE(tells_so(pair.wait(pair.node.tx_cq)));
+  must(fi_tsend(pair.node.ep, longer.data(), 1, nullptr, pair.to, 1, nullptr));
+  EXPECT_EQ(pair.wait(pair.node.tx_cq).err, FI_ECONNREFUSED);
   tell(child.socket(), 1);
   child.join();
 }
@@ -331,26 +326,22 @@ TEST(ShmGone, NothingIsSentBeforeThePeerHasTakenTheLink) {
   Child child([](int socket) {
     Node node{Options()};
     tell_text(socket, node.name());
+    hear_text(socket);
     hear(socket);
     while (!can_hear(socket)) node.progress();
     hear(socket);
   });
-  Node node{Options()};
-  const fi_addr_t to = node.insert(hear_text(child.socket()));
+  Pair pair(child);
   for (const size_t length : {8, 300, 10'000}) {
     static const std::vector<uint8_t> out(10'000);
-    must(fi_tsend(node.ep, out.data(), length, nullptr, to, 1, nullptr));
+    must(fi_tsend(pair.node.ep, out.data(), length, nullptr, pair.to, 1, nullptr));
   }
   for (int i = 0; i < 1000; ++i) {
-    node.progress();
-    ASSERT_FALSE(poll(node.tx_cq));
+    pair.progress();
+    ASSERT_FALSE(poll_cq(pair.node.tx_cq));
   }
   tell(child.socket(), 1);
-  for (int left = 3; left != 0; node.progress())
-    if (const auto done = poll(node.tx_cq)) {
-      EXPECT_EQ(done->err, 0);
-      --left;
-    }
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(pair.wait(pair.node.tx_cq).err, 0);
   tell(child.socket(), 1);
   child.join();
 }

@@ -95,6 +95,9 @@ Result<void> Endpoint::check_process(const Process &process) const {
 }
 
 Result<void> Endpoint::connect(Peer &peer) {
+  if (peer.links >= kMostLinksOfPeer)
+    return fail(FI_EAGAIN, "%s has %zu links that have not ended", peer.name.to_string().c_str(),
+                kMostLinksOfPeer);
   auto connected = connect_to(peer.name);
   if (!connected) {
     if (connected.error().code != FI_EAGAIN)

@@ -27,13 +27,12 @@ struct alignas(kLine) Line {
 };
 static_assert(sizeof(Line) == kLine && std::atomic<uint64_t>::is_always_lock_free);
 
-inline constexpr uint64_t kClosed = UINT64_MAX;
-
 // The consumer alone writes it.
 struct alignas(kLine) Control {
   std::atomic<uint64_t> lines_taken, bytes_taken;  // since the beginning
-  // Counts up when the consumer wants to be woken for the next record. kClosed: it takes no more.
+  // Counts up when the consumer wants to be woken for the next record.
   std::atomic<uint64_t> sleeps;
+  static constexpr uint64_t kTakesNoMore = UINT64_MAX;  // in `sleeps`: the consumer has closed
 };
 
 // How large the rings of either direction are.

@@ -128,7 +128,9 @@ class Producer {
     return true;
   }
   // The consumer has said that it takes no more.
-  bool is_closed() const { return to_.control->sleeps.load(std::memory_order_relaxed) == kClosed; }
+  bool is_closed() const {
+    return to_.control->sleeps.load(std::memory_order_relaxed) == Control::kTakesNoMore;
+  }
   // Nothing is there that the consumer has not said to have taken.
   bool drained() {
     look();
@@ -228,7 +230,7 @@ class Consumer {
   // From now on the next record wakes this end, once. What is_empty() says afterwards counts.
   void sleep() { from_.control->sleeps.store(++sleeps_, std::memory_order_seq_cst); }
   // The other end is told that this one takes no more.
-  void close() { from_.control->sleeps.store(kClosed, std::memory_order_release); }
+  void close() { from_.control->sleeps.store(Control::kTakesNoMore, std::memory_order_release); }
   const Geometry &geometry() const { return geometry_; }
 
  private:
