@@ -29,6 +29,7 @@
 #include <weft/sdk/transfers/order.h>
 #include <weft/sdk/transfers/transfer.h>
 
+#include <atomic>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -72,6 +73,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   int close();
   int bind(struct fid *fid, uint64_t flags) { return bind_object(fid, flags); }
   int control(int command, void *arg);
+  int ops_open(const char *name, uint64_t flags, void **ops, void *context);  // WEFT_LOCAL_OPS
   void close_copies();  // weft/sdk/objects/ops.h
 
   // ---- AvUser ----
@@ -117,6 +119,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void set_source(Peer &peer, uint32_t source) { peer.source = source; }
   uint32_t next_unnamed();
   Result<void> connect(Peer &peer);
+  int reach(fi_addr_t address);
   Result<void> check_process(const Process &process) const;
   Geometry geometry() const;
   Link *add_link(Peer &peer, Link::Side side, sdk::UniqueFd socket, const Process &process,
@@ -168,6 +171,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   sdk::IndexTable<Peer> table_;
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<Link *> buried_;  // of these, to be destroyed
+  std::atomic<uint64_t> losses_{0};
   std::vector<std::unique_ptr<Stranger>> strangers_, gone_;
   std::vector<Link *> hot_;  // those that had input, where there are many
   size_t next_ = 0, next_hot_ = 0;

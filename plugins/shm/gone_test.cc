@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <weft/sdk/layers/carrier.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -355,6 +356,36 @@ TEST(ShmGone, ALimitOfFilesIsAnError) {
   const uint8_t byte = 1;
   must(fi_tsend(net[0].ep, &byte, 1, nullptr, net.at(0, 1), 1, nullptr));
   EXPECT_EQ(net.wait(net[0].tx_cq).err, EFBIG);
+}
+
+// What a layer asks that has another way to its peers.
+TEST(ShmGone, ALayerLearnsWhoIsThere) {
+  if (!in_fresh_process()) return;
+  covers("errors of dead peers");
+  Child child(peer(nothing));
+  Pair pair(child);
+  hear(child.socket());
+  fid_ep *const ep = pair.node.ep;
+  void *opened = nullptr;
+  EXPECT_EQ(fi_open_ops(&ep->fid, WEFT_LOCAL_OPS, 1, &opened, nullptr), -FI_EBADFLAGS);
+  EXPECT_EQ(fi_open_ops(&ep->fid, "weft_local_0", 0, &opened, nullptr), -FI_ENOSYS);
+  must(fi_open_ops(&ep->fid, WEFT_LOCAL_OPS, 0, &opened, nullptr));
+  const weft_local_ops &ops = *static_cast<weft_local_ops *>(opened);
+  const auto losses = [number = ops.losses(ep)] {
+    return __atomic_load_n(number, __ATOMIC_ACQUIRE);
+  };
+  const uint64_t before = losses();
+  EXPECT_EQ(ops.reach(ep, pair.node.insert("fi_ns://nobody has this name")), -FI_ECONNREFUSED);
+  EXPECT_EQ(ops.reach(ep, 1000), -FI_EINVAL);
+  EXPECT_EQ(ops.reach(ep, pair.to), 0);
+  EXPECT_EQ(ops.reach(ep, pair.to), 0);
+  std::vector<uint8_t> out(100);
+  must(fi_tsend(ep, out.data(), out.size(), nullptr, pair.to, 1, &out));
+  EXPECT_EQ(pair.wait(pair.node.tx_cq).err, 0);
+  EXPECT_EQ(losses(), before);
+  child.kill();
+  EXPECT_TRUE(pair.until([&] { return losses() != before; }));
+  EXPECT_EQ(ops.reach(ep, pair.to), -FI_ECONNREFUSED);
 }
 
 TEST(ShmGone, NothingIsLeft) {

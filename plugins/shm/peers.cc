@@ -2,6 +2,7 @@
 // The peers of an endpoint: who they are, and how the links to them begin and end.
 #include <sys/epoll.h>
 #include <unistd.h>
+#include <weft/sdk/layers/carrier.h>
 #include <weft/sdk/unit/log.h>
 #include <weft/sdk/unit/sparse_log.h>
 
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "plugins/shm/barrier.h"
@@ -127,6 +129,40 @@ Result<void> Endpoint::connect(Peer &peer) {
   return {};
 }
 
+// ---- for a layer that has another way (weft/sdk/layers/carrier.h) ----
+
+int Endpoint::reach(fi_addr_t address) {
+  const sdk::Guard guard(lock());
+  if (!enabled()) return -FI_EOPBADSTATE;
+  const uint32_t index = av()->peer_of(address);
+  if (index == sdk::Av::kNone) return -FI_EINVAL;
+  Peer *const peer = peer_at(index);
+  if (peer->link != nullptr) return 0;
+  const auto connected = connect(*peer);
+  return connected ? 0 : -connected.error().code;
+}
+
+int Endpoint::ops_open(const char *name, uint64_t flags, void **ops, void *) {
+  static const weft_local_ops local = {
+      sizeof local,
+      [](struct fid_ep *ep, fi_addr_t peer) -> int {
+        try {
+          return from(ep)->reach(peer);
+        } catch (const std::bad_alloc &) {
+          return -FI_ENOMEM;
+        }
+      },
+      [](struct fid_ep *ep) -> const uint64_t * {
+        static_assert(sizeof(std::atomic<uint64_t>) == sizeof(uint64_t));
+        return reinterpret_cast<const uint64_t *>(&from(ep)->losses_);
+      }};
+  if (name == nullptr || ops == nullptr) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
+  if (std::string_view(name) != WEFT_LOCAL_OPS) return -FI_ENOSYS;
+  *ops = const_cast<weft_local_ops *>(&local);
+  return 0;
+}
+
 Link *Endpoint::add_link(Peer &peer, Link::Side side, sdk::UniqueFd socket, const Process &process,
                          PairMemory memory, const Geometry &geometry) {
   buried_.reserve(links_.size() + 1);  // so that bury() cannot fail
@@ -151,7 +187,9 @@ void Endpoint::watch(int fd, Watched *what) {
 
 void Endpoint::let_go(Link &link) {
   if (link.socket() >= 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, link.socket(), nullptr);
-  if (link.peer().link == &link) link.peer().link = nullptr;
+  if (link.peer().link != &link) return;
+  link.peer().link = nullptr;
+  losses_.fetch_add(1, std::memory_order_release);
 }
 
 void Endpoint::bury(Link &link) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a layer that puts its own packets into a provider's endpoints (rxm, rxd) may ask of them
-// beyond the C API, if the provider has it.
+// What a layer may ask of the endpoints beneath it beyond the C API, if their provider has it: one
+// that puts its own packets into them (rxm, rxd), and one that chooses among them (link).
 //
 // Example:
 //    #include <weft/sdk/unit/log.h>
@@ -138,5 +138,20 @@ typedef struct weft_datagram_ops {
   // `size`: the provider does not know.
   int (*next_arrival)(struct fid_ep *ep, void *address, size_t *length);
 } weft_datagram_ops;
+
+// Of an endpoint whose peers are processes of its host, for a layer that reaches others in another
+// way (link).
+#define WEFT_LOCAL_OPS "weft_local_1"
+
+typedef struct weft_local_ops {
+  size_t size;
+  // Whether the peer, of the address vector, can be reached: it listens, and may talk to this
+  // process. From then on it is connected, so that what is sent to it arrives or fails. 0;
+  // -FI_EAGAIN: it cannot be told now; another -FI_E...: it cannot be reached.
+  int (*reach)(struct fid_ep *ep, fi_addr_t peer);
+  // A number that rises whenever a peer of the endpoint that could be reached is gone: its endpoint
+  // closed, or its process ended. It is read atomically, by any thread, until fi_close.
+  const uint64_t *(*losses)(struct fid_ep *ep);
+} weft_local_ops;
 
 #endif
