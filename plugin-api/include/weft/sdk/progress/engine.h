@@ -84,7 +84,9 @@ class Handler {
 };
 
 // An object that makes progress only when it is called, such as a queue of the provider beneath a
-// layer.
+// layer. It may let go of the lock in its calls, and take it again, if it is the engine's only
+// poller, and comes and goes while nobody else uses the engine: then other threads make progress
+// meanwhile.
 //
 // Example:
 //    #include <rdma/fi_eq.h>

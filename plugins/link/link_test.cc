@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Peers of this host and others behind one endpoint: each is reached in its way, their messages meet
+// the same receives, and counters say which way was taken. A process without memory (FI_LINK_LOCAL=0)
+// stands for one of another host.
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tests/conformance/counters.h"
+#include "tests/conformance/rdm_harness.h"
+
+namespace weft::conformance::rdm {
+namespace {
+
+struct Ways {
+  uint64_t local, network, peers_local, peers_network;
+  bool operator==(const Ways &) const = default;
+};
+Ways ways_of(const Node &node) {
+  const auto counters = read_counters(node.fabric);
+  return {counters.at("sent_local"), counters.at("sent_network"), counters.at("peers_local"),
+          counters.at("peers_network")};
+}
+
+struct Here : Driver {
+  void progress() override { node.progress(); }
+  Node node{[] {
+    Options options;
+    options.caps |= FI_SOURCE | FI_DIRECTED_RECV;
+    return options;
+  }()};
+
+ private:
+  std::optional<Completion> next(fid_cq *cq) override { return poll(cq); }  // with its source
+};
+
+// Another process, which sends back what it gets, until it gets a message of no bytes: with its tag,
+// or without, if that is kUntagged.
+constexpr uint64_t kUntagged = 9;
+enum class Kind { kLocal, kFar, kStranger };  // of this layer, of it on another host, without it
+void echo(int socket, Kind kind) {
+  if (kind == Kind::kFar) setenv("FI_LINK_LOCAL", "0", 1);
+  if (kind == Kind::kStranger) setenv("WEFT_TEST_STACK", std::getenv("WEFT_TEST_NETWORK"), 1);
+  struct There : Driver {
+    void progress() override { node.progress(); }
+    Node node{Options()};
+  } there;
+  tell_text(socket, there.node.name());
+  const fi_addr_t to = there.node.insert(hear_text(socket));
+  tell(socket, 1);
+  std::vector<uint8_t> bytes(1 << 20);
+  for (;;) {
+    must(fi_trecv(there.node.ep, bytes.data(), bytes.size(), nullptr, FI_ADDR_UNSPEC, 0, ~0ull,
+                  &bytes));
+    const Completion got = there.wait(there.node.rx_cq);
+    there.post([&] {
+      fid_ep *const ep = there.node.ep;
+      return got.tag == kUntagged
+                 ? fi_send(ep, bytes.data(), got.len, nullptr, to, &bytes)
+                 : fi_tsend(ep, bytes.data(), got.len, nullptr, to, got.tag, &bytes);
+    });
+    if (there.wait(there.node.tx_cq).err != 0 || got.len == 0) break;
+  }
+  if (kind != Kind::kStranger) tell(socket, ways_of(there.node).local != 0 ? uint64_t(1) : 0);
+}
+
+fi_addr_t introduce(Here &here, Child &child) {
+  const fi_addr_t to = here.node.insert(hear_text(child.socket()));
+  tell_text(child.socket(), here.node.name());
+  hear(child.socket());
+  return to;
+}
+
+void exchange(Here &here, fi_addr_t to, size_t size, fi_addr_t from) {
+  std::vector<uint8_t> out = pattern(size, unsigned(size)), in(size);
+  must(fi_trecv(here.node.ep, in.data(), in.size(), nullptr, from, 5, 0, &in));
+  here.post([&] { return fi_tsend(here.node.ep, out.data(), out.size(), nullptr, to, 5, &out); });
+  EXPECT_EQ(here.wait(here.node.tx_cq).context, &out);
+  const Completion got = here.wait(here.node.rx_cq);
+  EXPECT_EQ(got.err, 0);
+  EXPECT_EQ(got.context, &in);
+  EXPECT_EQ(got.len, size);
+  EXPECT_EQ(got.source, to);
+  EXPECT_EQ(in, out);
+}
+
+TEST(Link, EachPeerIsReachedInItsWay) {
+  if (!in_fresh_process()) return;
+  covers("link: local and network peers");
+  Child local([](int socket) { echo(socket, Kind::kLocal); });
+  Child far([](int socket) { echo(socket, Kind::kFar); });
+  Child stranger([](int socket) { echo(socket, Kind::kStranger); });
+  Here here;
+  const fi_addr_t to_local = introduce(here, local), to_far = introduce(here, far),
+                  to_stranger = introduce(here, stranger);
+  EXPECT_EQ(ways_of(here.node), Ways{}) << "nothing is decided before it is needed";
+  for (const size_t size : {size_t(1), size_t(100), size_t(20'000), size_t(300'000)}) {
+    SCOPED_TRACE(size);
+    for (const fi_addr_t from : {to_local, FI_ADDR_UNSPEC}) exchange(here, to_local, size, from);
+    for (const fi_addr_t from : {to_far, FI_ADDR_UNSPEC}) exchange(here, to_far, size, from);
+    for (const fi_addr_t from : {to_stranger, FI_ADDR_UNSPEC})
+      exchange(here, to_stranger, size, from);
+  }
+  EXPECT_EQ(ways_of(here.node), (Ways{8, 16, 1, 2}));
+  for (const fi_addr_t to : {to_local, to_far, to_stranger}) exchange(here, to, 0, to);
+  EXPECT_EQ(hear(local.socket()), 1u) << "it answered through memory";
+  EXPECT_EQ(hear(far.socket()), 0u);
+  for (Child *const child : {&local, &far, &stranger}) child->join();
+}
+
+// Messages of both ways are in the order in which they came, whatever receives them.
+TEST(Link, ReceivesTakeTheMessagesOfBothInOrder) {
+  if (!in_fresh_process()) return;
+  covers("link: unexpected messages of both ways, FI_PEEK, FI_DISCARD, fi_cancel");
+  Child local([](int socket) { echo(socket, Kind::kLocal); });
+  Child far([](int socket) { echo(socket, Kind::kFar); });
+  Here here;
+  const fi_addr_t to[] = {introduce(here, local), introduce(here, far)};
+  std::vector<uint8_t> out(100), in(100);
+  const auto peek = [&](uint64_t tag, uint64_t flags = 0) {
+    Completion got;
+    EXPECT_TRUE(here.until([&] {
+      fi_msg_tagged msg{};
+      msg.addr = FI_ADDR_UNSPEC;
+      msg.tag = tag;
+      msg.context = &in;
+      must(fi_trecvmsg(here.node.ep, &msg, FI_PEEK | flags));
+      got = here.wait(here.node.rx_cq);
+      return got.err == 0;
+    }));
+    return got;
+  };
+  constexpr uint64_t kCount = 8;
+  for (uint64_t i = 0; i < kCount; ++i) {  // by turns; each is there before the next one is sent
+    here.post(
+        [&] { return fi_tsend(here.node.ep, out.data(), i + 1, nullptr, to[i % 2], i, &out); });
+    EXPECT_EQ(here.wait(here.node.tx_cq).err, 0);
+    const Completion seen = peek(i);
+    EXPECT_EQ(seen.len, i + 1);
+    EXPECT_EQ(seen.source, to[i % 2]);
+  }
+  EXPECT_EQ(peek(3, FI_DISCARD).len, 4u);
+  for (uint64_t i = 0; i < kCount; ++i) {
+    if (i == 3) continue;
+    must(fi_trecv(here.node.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 0, ~0ull, &in));
+    const Completion got = here.wait(here.node.rx_cq);
+    EXPECT_EQ(got.tag, i);
+    EXPECT_EQ(got.source, to[i % 2]);
+  }
+  // None is left, so this one waits, and can be taken back.
+  must(fi_trecv(here.node.ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 0, ~0ull, &in));
+  must(fi_cancel(here.node.ep.fid(), &in));
+  EXPECT_EQ(here.wait(here.node.rx_cq).err, FI_ECANCELED);
+  for (const fi_addr_t one : to) exchange(here, one, 0, FI_ADDR_UNSPEC);
+  for (Child *const child : {&local, &far}) {
+    hear(child->socket());
+    child->join();
+  }
+}
+
+TEST(Link, OneBufferTakesTheMessagesOfBoth) {
+  RDM_NEEDS(FI_MULTI_RECV);
+  if (!in_fresh_process()) return;
+  Child local([](int socket) { echo(socket, Kind::kLocal); });
+  Child far([](int socket) { echo(socket, Kind::kFar); });
+  Here here;
+  const fi_addr_t to[] = {introduce(here, local), introduce(here, far)};
+  std::vector<uint8_t> buffer(10'000);
+  post_multi(here.node.ep, buffer);
+  const uint8_t *at = buffer.data();
+  for (size_t i = 0; i < 6; ++i) {
+    const std::vector<uint8_t> out = pattern(100 + i, unsigned(i));
+    here.post([&] {
+      return fi_tsend(here.node.ep, out.data(), out.size(), nullptr, to[i % 2], kUntagged, nullptr);
+    });
+    EXPECT_EQ(here.wait(here.node.tx_cq).err, 0);
+    const Completion got = here.wait(here.node.rx_cq);
+    EXPECT_EQ(got.context, &buffer);
+    EXPECT_EQ(got.source, to[i % 2]);
+    ASSERT_EQ(got.buf, at);
+    ASSERT_EQ(got.len, out.size());
+    EXPECT_TRUE(std::equal(out.begin(), out.end(), at));
+    at += got.len;
+  }
+  for (const fi_addr_t one : to) exchange(here, one, 0, FI_ADDR_UNSPEC);
+  for (Child *const child : {&local, &far}) {
+    hear(child->socket());
+    child->join();
+  }
+}
+
+// What is under way toward it fails. Its name is free then; who takes it is reached as any other.
+TEST(Link, AKilledPeerIsLost) {
+  if (!in_fresh_process()) return;
+  covers("link: errors of dead peers");
+  std::vector<uint8_t> longer(300'000), out(8);
+  Child local([](int socket) {
+    Node node{Options()};
+    tell_text(socket, node.name());
+    node.insert(hear_text(socket));
+    tell(socket, 1);
+    for (;;) node.progress();
+  });
+  Child other([](int socket) { echo(socket, Kind::kLocal); });
+  Here here;
+  const fi_addr_t to = introduce(here, local), to_other = introduce(here, other);
+  must(fi_tsend(here.node.ep, longer.data(), longer.size(), nullptr, to, 1, &longer));
+  exchange(here, to_other, 100, to_other);
+  EXPECT_EQ(ways_of(here.node), (Ways{2, 0, 2, 0}));
+  local.kill();
+  EXPECT_EQ(here.wait(here.node.tx_cq).err, FI_ECONNRESET);
+  // Nobody has its address any more, on this host or by the network.
+  here.post([&] { return fi_tsend(here.node.ep, out.data(), 8, nullptr, to, 1, &out); });
+  EXPECT_NE(here.wait(here.node.tx_cq).err, 0);
+  const Ways ways = ways_of(here.node);
+  EXPECT_EQ(ways.peers_network, 1u) << "the way was decided anew";
+  // The others notice nothing.
+  exchange(here, to_other, 100, to_other);
+  exchange(here, to_other, 0, to_other);
+  hear(other.socket());
+  other.join();
+}
+
+}  // namespace
+}  // namespace weft::conformance::rdm
