@@ -27,6 +27,10 @@ class Unlocked {
 
 }  // namespace
 
+Domain::Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner, void *context)
+    : LayerDomain(fabric, {}, info, std::move(inner), context, memory_),
+      receive_caps_(receive_caps_over(info)) {}
+
 Result<Domain *> Domain::open(Fabric &fabric, const fi_info &info, void *context) {
   WEFT_TRY(sdk::InfoList inner, fabric.layer().inner_info(info));
   // What the application does by itself, whether it was demanded or not.

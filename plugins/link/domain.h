@@ -118,9 +118,7 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
 
  private:
   friend LayerDomain;
-  Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner, void *context)
-      : LayerDomain(fabric, {}, info, std::move(inner), context, memory_),
-        receive_caps_(receive_caps_over(info)) {}
+  Domain(Fabric &fabric, const fi_info &info, sdk::InfoList inner, void *context);
   ~Domain() = default;
 
   Result<void> open_branches(const fi_info &info);
