@@ -49,7 +49,7 @@ class Branch {
   int wait_fds(std::vector<int> &fds);
   bool may_wait(bool &changed);
 
-  // Something was reported by this provider.
+  // Something was reported by this provider, or began there.
   void note_event() { events_.store(events() + 1, std::memory_order_relaxed); }
   uint64_t events() const { return events_.load(std::memory_order_relaxed); }
 

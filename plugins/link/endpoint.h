@@ -128,6 +128,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   // A transfer has begun, if `rc` is 0.
   ssize_t counted(Way way, ssize_t rc) {
     if (rc != 0) return rc;
+    if (way.branch() == kNetwork) domain_.branch(kNetwork).note_event();  // more is to come there
     sdk::Counter &counter = way.branch() == kLocal ? counts_.sent_local : counts_.sent_network;
     if (domain_.engine().lock().needed())
       counter.add();
@@ -153,6 +154,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   // sdk::ReceiverSink: no message is the layer's own
   void deliver(sdk::Unexpected &, sdk::Receive &) override {}
   void discard(sdk::Unexpected &) override {}
+  bool waits_for_receives(bool) const override { return false; }
 
   Domain &domain_;
   sdk::Lock no_lock_{false};

@@ -70,16 +70,22 @@ unsigned looks_at_network(Pace &pace, unsigned looks, uint64_t &local, uint64_t 
 }
 
 TEST(LinkPace, LeavesTheNetworkOutWhileMemoryIsBusy) {
+  constexpr unsigned kLeast = Pace::kLeastShare, kMost = Pace::kMostShare;
   Pace pace;
   uint64_t local = 0, network = 0;
   EXPECT_EQ(looks_at_network(pace, 100, local, 0, network, 0), 100u) << "nothing comes";
   EXPECT_EQ(looks_at_network(pace, 100, local, 0, network, 1), 100u);
-  EXPECT_EQ(looks_at_network(pace, 10 * Pace::kShare, local, 1, network, 0), 10u);
+  // Less and less often.
+  EXPECT_EQ(looks_at_network(pace, kLeast - 1, local, 1, network, 0), 0u);
+  EXPECT_EQ(looks_at_network(pace, 1, local, 1, network, 0), 1u);
+  EXPECT_EQ(looks_at_network(pace, 2 * kLeast, local, 1, network, 0), 1u);
+  looks_at_network(pace, 4 * kMost, local, 1, network, 0);
+  EXPECT_EQ(looks_at_network(pace, 10 * kMost, local, 1, network, 0), 10u);
   // Both: what came by the network is likely to be followed by more.
   EXPECT_GT(looks_at_network(pace, 100, local, 1, network, 1), 90u);
-  EXPECT_LE(looks_at_network(pace, 10 * Pace::kShare, local, 1, network, 0), 10u);
+  EXPECT_EQ(looks_at_network(pace, kLeast, local, 1, network, 0), 1u);
   // Until so many looks have found nothing.
-  looks_at_network(pace, Pace::kShare, local, 0, network, 0);
+  looks_at_network(pace, Pace::kFruitless, local, 0, network, 0);
   EXPECT_EQ(looks_at_network(pace, 100, local, 0, network, 0), 100u);
 }
 

@@ -148,6 +148,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   void deliver(sdk::Unexpected &message, sdk::Receive &receive) override;
   void discard(sdk::Unexpected &message) override;
   void on_shared_receive() override { resume(); }
+  bool waits_for_receives(bool imported) const override { return !imported; }  // on_poll() does it
   std::string source_address(const sdk::Message &message) override;
 
   void resume();  // links that had no room

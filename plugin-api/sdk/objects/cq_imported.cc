@@ -36,7 +36,7 @@ bool write_to(fid_peer_cq *owner, const CompletionError &error, std::string &err
 }  // namespace
 
 bool Cq::tell(const Completion &completion) {
-  return tell_waiting() && write_to(owner_, completion);
+  return (head_ == tail_ || tell_waiting()) && write_to(owner_, completion);
 }
 
 bool Cq::tell(const CompletionError &error) {

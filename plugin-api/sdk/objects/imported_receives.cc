@@ -209,7 +209,8 @@ void ImportedReceives::serve(const Call &call, ImportedReceive *receive) {
 
 void ImportedReceives::on_poll() {
   drop_fresh();
-  if (called_.exchange(false, std::memory_order_acquire)) {
+  if (called_.load(std::memory_order_relaxed) &&
+      called_.exchange(false, std::memory_order_acquire)) {
     eventfd_t count;
     if (const int event = event_.load(); event >= 0) eventfd_read(event, &count);
     std::lock_guard guard(mutex_);

@@ -36,14 +36,6 @@ void PeerCalls::call(const Call &one) {
   if (const auto made = one.starts ? start : discard; made != nullptr) (void)made(one.entry);
 }
 
-void PeerCalls::make_locked() {
-  while (!calls_.empty()) {
-    const Call first = calls_.front();
-    calls_.erase(calls_.begin());
-    call(first);
-  }
-}
-
 void PeerCalls::make() {
   for (;;) {
     Call first;
@@ -111,8 +103,9 @@ int LentReceives::close() {
 // ---- what the peer calls ----
 
 uint32_t LentReceives::source_of(fi_addr_t address) {
+  if (address == FI_ADDR_UNSPEC) return Matcher::kUnknownSource;
   Av *const names = receiver_.speaker().av;
-  if (names == nullptr || address == FI_ADDR_UNSPEC) return Matcher::kUnknownSource;
+  if (names == nullptr) return Matcher::kUnknownSource;
   const uint32_t index = names->peer_of(address);
   return index == Av::kNone ? Matcher::kUnknownSource : Av::entry_of(index);
 }
@@ -120,20 +113,20 @@ uint32_t LentReceives::source_of(fi_addr_t address) {
 int LentReceives::get(bool tagged, const fi_peer_match_attr *attr, fi_peer_rx_entry **out) {
   if (attr == nullptr || out == nullptr) return -FI_EINVAL;
   *out = nullptr;
-  auto *const entry = new (std::nothrow) Entry;
+  const Guard guard(context_.lock());
+  Entry *const entry = pool_.take();
   if (entry == nullptr) return -FI_ENOMEM;
+  if (!calls_.add_entry()) {
+    pool_.give(entry);
+    return -FI_ENOMEM;
+  }
+  ++entries_;
   static_cast<fi_peer_rx_entry &>(*entry) = {};
   entry->srx = this;
   entry->addr = attr->addr;
   entry->msg_size = attr->msg_size;
   static_cast<fi_peer_rx_entry &>(*entry).tag = tagged ? attr->tag : 0;
   entry->flags = FI_RECV | (tagged ? FI_TAGGED : FI_MSG);
-  const Guard guard(context_.lock());
-  if (!calls_.add_entry()) {
-    delete entry;
-    return -FI_ENOMEM;
-  }
-  ++entries_;
   *out = entry;
   entry->message = {.tagged = tagged,
                     .source = source_of(attr->addr),
@@ -175,7 +168,7 @@ void LentReceives::free(Entry &entry) {
     receiver_.forget(entry);
   calls_.remove_entry(&entry);
   --entries_;
-  delete &entry;
+  pool_.give(&entry);
 }
 
 // Those whose sender has an address now, in the order in which they came.

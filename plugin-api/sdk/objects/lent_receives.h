@@ -14,14 +14,14 @@
 //
 // A peer holds locks of its own when it asks for a receive, so it is never called with the engine's
 // lock held: what it is to start or to discard is noted (PeerCalls), and called when the call that
-// found it lets go of the lock. One case is left: a multi-receive buffer that had waited for room
-// in a completion queue takes the peer's message while that queue is read, with the lock.
+// found it lets go of the lock.
 //
 // Not for imported contexts: imported_receives.h.
 #ifndef WEFT_SDK_OBJECTS_LENT_RECEIVES_H
 #define WEFT_SDK_OBJECTS_LENT_RECEIVES_H
 
 #include <rdma/providers/fi_peer.h>
+#include <weft/sdk/memory/pool.h>
 #include <weft/sdk/progress/lock.h>
 #include <weft/sdk/transfers/receiver.h>
 
@@ -50,7 +50,7 @@ class PeerCalls {
   bool add_entry();  // so that add() needs no memory; false: there is none
   void remove_entry(const Entry *entry);
   void add(Call call) { calls_.push_back(call); }
-  void make_locked();
+  bool has_calls() const { return !calls_.empty(); }
   // Without it.
   void make();
 
@@ -88,7 +88,7 @@ class LentReceives final : public fid_peer_srx, private ReceiverSink {
   // ---- ReceiverSink ----
   void deliver(Unexpected &message, Receive &receive) override;
   void discard(Unexpected &message) override;
-  void on_shared_receive() override { calls_.make_locked(); }
+  bool waits_for_receives(bool) const override { return false; }
 
   uint32_t source_of(fi_addr_t address);
   void take(Entry &entry, Receive &receive);
@@ -99,6 +99,7 @@ class LentReceives final : public fid_peer_srx, private ReceiverSink {
   fi_ops_srx_peer peer_ops_{.size = sizeof peer_ops_};  // for the peer to fill in
   Receiver receiver_;
   size_t entries_ = 0;  // that the peer has
+  Pool<Entry> pool_{SIZE_MAX};
 };
 
 }  // namespace weft::sdk

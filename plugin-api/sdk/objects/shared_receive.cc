@@ -75,16 +75,12 @@ SharedReceiveContext *SharedReceiveContext::find(DomainContext &domain, const st
   return nullptr;
 }
 
-Lock &SharedReceiveContext::lock() {
-  return domain_.engine->lock();
-}
-
 ssize_t SharedReceiveContext::start(const RecvRequest &request) {
   if (import_ != nullptr) return -FI_ENOSYS;
   if (lent_ != nullptr && request.flags & FI_MULTI_RECV && !receiver_.can_tell())
     return -FI_EOPNOTSUPP;
   const ssize_t rc = receiver_.post(request);
-  if (lent_ != nullptr) {  // nothing of this call is left to do with the lock
+  if (lent_ != nullptr && lent_->has_calls()) {  // nothing of this call is left to do with the lock
     lock().unlock();
     lent_->make();
     lock().lock();

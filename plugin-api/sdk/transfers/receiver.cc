@@ -60,6 +60,7 @@ Receiver::~Receiver() {
 
 void Receiver::share(Receiver &context) {
   context.own_.users.push_back(this);
+  if (sink_->waits_for_receives(context.own_.import != nullptr)) context.own_.told.push_back(this);
   queues_ = &context.own_;
 }
 
@@ -70,6 +71,7 @@ void Receiver::leave() {
     if (r.taker_ == this) complete(r, {.tagged = r.tagged}, 0, FI_ECANCELED);
   };
   std::erase(queues_->users, this);
+  std::erase(queues_->told, this);
   queues_->parts.visit(give_up);
   queues_->receives.visit(give_up);
   if (queues_->import != nullptr) queues_->import->visit(give_up);
@@ -86,10 +88,13 @@ Receiver &Receiver::speaker() {
 
 // In turns, because the first endpoint that is told may take the receive.
 void Receiver::tell_users() {
-  const size_t n = queues_->users.size();
-  for (size_t i = 0; i < n; ++i)
-    queues_->users[(queues_->turn + i) % n]->sink_->on_shared_receive();
-  ++queues_->turn;
+  const std::vector<Receiver *> &told = queues_->told;
+  const size_t n = told.size();
+  if (++queues_->turn >= n) queues_->turn = 0;
+  for (size_t i = 0, at = queues_->turn; i < n; ++i) {
+    told[at]->sink_->on_shared_receive();
+    if (++at == n) at = 0;
+  }
 }
 
 void Receiver::deliver(Unexpected &m, Receive &r) {

@@ -59,7 +59,7 @@ class SharedReceiveContext final : public Object<SharedReceiveContext, fid_ep>,
   PeerCalls &peer_calls();       // made at the first call
 
   // ---- for ReceiveOps ----
-  Lock &lock();
+  Lock &lock() { return domain_.engine->lock(); }
   static constexpr bool enabled() { return true; }
   bool offers(uint64_t kind, uint64_t) const { return (caps_ & kind) != 0; }
   uint64_t rx_flags() const { return rx_flags_; }

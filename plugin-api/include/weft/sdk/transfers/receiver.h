@@ -142,6 +142,9 @@ class ReceiverSink {
   }
   // There is a receive of a shared receive context: a message that waits for a receive may go on.
   virtual void on_shared_receive() {}
+  // Whether it is to be called; asked once. `imported`: of an imported context, which does not know
+  // when there is one, so that it would be called in each progress.
+  virtual bool waits_for_receives([[maybe_unused]] bool imported) const { return true; }
   // Of a buffered receiver: copies the first `n` bytes of a saved message, which has as many. 0;
   // -FI_EAGAIN: they are not here, and Receiver::on_more() follows, but not at once; another
   // -FI_E...: they never come. `to` stays valid until then.
@@ -326,6 +329,7 @@ class Receiver : public RxContext {
     size_t claimed_count = 0;
     size_t min_multi_recv = 64;
     std::vector<Receiver *> users;  // of a shared receive context: its endpoints'
+    std::vector<Receiver *> told;   // of these, those that wait for receives
     size_t turn = 0;                // the one that is told of a receive first
     ImportedReceives *import = nullptr;
   };
