@@ -16,63 +16,55 @@ void *kNone[sdk::kIovLimit] = {};
 
 }  // namespace
 
-// `call` is that of the endpoint beneath.
-template <class Request, class Call>
-ssize_t Endpoint::access(const Request &request, Call call) {
-  Way way;
-  if (const ssize_t rc = find_way(request.dest, way); rc != 0) return rc;
-  return counted(way, call(beneath_[way.branch()], way.name()));
-}
-
 ssize_t Endpoint::start(const sdk::RmaRequest &request) {
-  return access(request, [&](fid_ep *ep, fi_addr_t name) {
-    if (is_silent(request)) {
-      const iovec &from = request.iov[0];
-      const fi_rma_iov &to = request.rma[0];
-      return request.flags & FI_REMOTE_CQ_DATA
-                 ? fi_inject_writedata(ep, from.iov_base, from.iov_len, request.data, name, to.addr,
+  return launch(request, [this](fid_ep *ep, fi_addr_t name, const sdk::RmaRequest &r) {
+    if (is_silent(r)) {
+      const iovec &from = r.iov[0];
+      const fi_rma_iov &to = r.rma[0];
+      return r.flags & FI_REMOTE_CQ_DATA
+                 ? fi_inject_writedata(ep, from.iov_base, from.iov_len, r.data, name, to.addr,
                                        to.key)
                  : fi_inject_write(ep, from.iov_base, from.iov_len, name, to.addr, to.key);
     }
-    const fi_msg_rma msg{.msg_iov = request.iov,
+    const fi_msg_rma msg{.msg_iov = r.iov,
                          .desc = kNone,
-                         .iov_count = request.count,
+                         .iov_count = r.count,
                          .addr = name,
-                         .rma_iov = request.rma,
-                         .rma_iov_count = request.rma_count,
-                         .context = request.context,
-                         .data = request.data};
-    const uint64_t flags = request.flags & kSendFlags;
-    return request.write ? fi_writemsg(ep, &msg, flags) : fi_readmsg(ep, &msg, flags & kReadFlags);
+                         .rma_iov = r.rma,
+                         .rma_iov_count = r.rma_count,
+                         .context = r.context,
+                         .data = r.data};
+    const uint64_t flags = r.flags & kSendFlags;
+    return r.write ? fi_writemsg(ep, &msg, flags) : fi_readmsg(ep, &msg, flags & kReadFlags);
   });
 }
 
 ssize_t Endpoint::start(const sdk::AtomicRequest &request) {
-  return access(request, [&](fid_ep *ep, fi_addr_t name) {
-    const auto datatype = fi_datatype(request.datatype);
-    const auto op = fi_op(request.op);
-    if (is_silent(request))
-      return fi_inject_atomic(ep, request.operands[0].addr, request.operands[0].count, name,
-                              request.rma[0].addr, request.rma[0].key, datatype, op);
-    const fi_msg_atomic msg{.msg_iov = request.operands,
+  return launch(request, [this](fid_ep *ep, fi_addr_t name, const sdk::AtomicRequest &r) {
+    const auto datatype = fi_datatype(r.datatype);
+    const auto op = fi_op(r.op);
+    if (is_silent(r))
+      return fi_inject_atomic(ep, r.operands[0].addr, r.operands[0].count, name, r.rma[0].addr,
+                              r.rma[0].key, datatype, op);
+    const fi_msg_atomic msg{.msg_iov = r.operands,
                             .desc = kNone,
-                            .iov_count = request.operand_count,
+                            .iov_count = r.operand_count,
                             .addr = name,
-                            .rma_iov = request.rma,
-                            .rma_iov_count = request.rma_count,
+                            .rma_iov = r.rma,
+                            .rma_iov_count = r.rma_count,
                             .datatype = datatype,
                             .op = op,
-                            .context = request.context,
-                            .data = request.data};
-    const uint64_t flags = request.flags & kSendFlags;
-    switch (request.kind) {
+                            .context = r.context,
+                            .data = r.data};
+    const uint64_t flags = r.flags & kSendFlags;
+    switch (r.kind) {
       case sdk::AtomicKind::kWrite:
         return fi_atomicmsg(ep, &msg, flags);
       case sdk::AtomicKind::kFetch:
-        return fi_fetch_atomicmsg(ep, &msg, request.results, kNone, request.result_count, flags);
+        return fi_fetch_atomicmsg(ep, &msg, r.results, kNone, r.result_count, flags);
       default:
-        return fi_compare_atomicmsg(ep, &msg, request.compares, kNone, request.compare_count,
-                                    request.results, kNone, request.result_count, flags);
+        return fi_compare_atomicmsg(ep, &msg, r.compares, kNone, r.compare_count, r.results, kNone,
+                                    r.result_count, flags);
     }
   });
 }

@@ -28,6 +28,7 @@
 #include "plugins/link/lent.h"
 #include "plugins/link/names.h"
 #include "plugins/link/pace.h"
+#include "plugins/link/watch.h"
 
 namespace weft::link {
 
@@ -99,6 +100,8 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
   void drop(std::shared_ptr<LentQueue> &queue) { queues_.drop(queue); }
   void drop(std::shared_ptr<Names> &names) { names_.drop(names); }
 
+  Watch &watch() { return watch_; }
+
   // The next progress tells the application's queues again what they had no room for; and follows
   // changes of its address vectors.
   void note_held_back() { holds_back_.store(true, std::memory_order_relaxed); }
@@ -138,6 +141,7 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
   fid_domain *local_ = nullptr;
   std::vector<sdk::Address> hosts_;  // of this host, with any port
   Pace pace_;
+  Watch watch_;
   Shared<LentQueue> queues_;
   Shared<LentCounter> counters_;
   Shared<LentReceives> receives_;

@@ -35,14 +35,15 @@ ssize_t Endpoint::decide(fi_addr_t dest, Way &way) {
   if (index == sdk::Av::kNone) return -FI_EINVAL;
   const Names::Name name = names_->of(index);
   way = {};
-  if (listens_ && name.at[kLocal] != FI_ADDR_NOTAVAIL) {
+  const bool may_be_here = listens_ && name.at[kLocal] != FI_ADDR_NOTAVAIL;
+  if (may_be_here) {
     const int rc = local_ops_->reach(beneath_[kLocal], name.at[kLocal]);
     if (rc == -FI_EAGAIN) return rc;
     if (rc == 0) way = Way(kLocal, name.at[kLocal]);
   }
   if (!way.is_known()) {
-    if (name.at[kNetwork] > Way::kMostName) return -FI_EINVAL;
-    way = Way(kNetwork, name.at[kNetwork]);
+    if (name.at[kNetwork] > Way::kMostName) return -name.error;
+    way = Way(kNetwork, name.at[kNetwork], may_be_here && tx().cq != nullptr);
   }
   const sdk::Guard guard(domain_.engine().lock());
   if (losses() != now) return -FI_EAGAIN;
@@ -60,29 +61,69 @@ ssize_t Endpoint::decide(fi_addr_t dest, Way &way) {
   return 0;
 }
 
+// ---- peers of this host that are reached by the network ----
+
+ssize_t Endpoint::begin_watched(fi_addr_t dest, Way way, void *context, bool reports,
+                                Watch::Entry *&entry) {
+  const sdk::Guard guard(domain_.engine().lock());
+  const uint32_t index = av()->index_of(dest);
+  if (index == sdk::Av::kNone) return -FI_EINVAL;
+  if (ways_.of(index).word() != way.word()) return -FI_EAGAIN;  // it is being decided anew
+  Watched &peer = watched_[index];
+  entry = domain_.watch().begin(*this, index, context, reports);
+  if (entry == nullptr) return -FI_ENOMEM;
+  ++peer.count;
+  return 0;
+}
+
+void Endpoint::give_watched(Watch::Entry &entry, ssize_t rc) {
+  const sdk::Guard guard(domain_.engine().lock());
+  end_watched(entry.peer, Watch::is_gone(int(-rc)));
+  domain_.watch().give(entry);
+}
+
+// While others are under way the next one goes behind them.
+void Endpoint::end_watched(uint32_t peer, bool is_gone) {
+  const auto at = watched_.find(peer);
+  if (at == watched_.end()) return;
+  Watched &watched = at->second;
+  watched.is_gone |= is_gone;
+  if (--watched.count != 0) return;
+  if (watched.is_gone) ways_.set(peer, {});
+  watched_.erase(at);
+}
+
+ssize_t Endpoint::cancel_watched(void *context) {
+  void *place = nullptr;
+  {
+    const sdk::Guard guard(domain_.engine().lock());
+    place = domain_.watch().find(*this, context);
+  }
+  return place != nullptr ? fi_cancel(&beneath_[kNetwork]->fid, place) : -FI_ENOENT;
+}
+
 // ---- transfers ----
 
 ssize_t Endpoint::start(const sdk::SendRequest &request) {
-  Way way;
-  if (const ssize_t rc = find_way(request.dest, way); rc != 0) return rc;
-  fid_ep *const ep = beneath_[way.branch()];
-  const fi_msg_tagged msg{.msg_iov = request.iov,
-                          .desc = const_cast<void **>(request.desc),
-                          .iov_count = request.count,
-                          .addr = way.name(),
-                          .tag = request.tag,
-                          .context = request.context,
-                          .data = request.data};
-  const uint64_t flags = request.flags & kSendFlags;
-  if (is_silent(request)) return counted(way, inject_beneath(ep, msg, request.tagged, flags));
-  if (request.tagged) return counted(way, fi_tsendmsg(ep, &msg, flags));
-  const fi_msg plain{.msg_iov = msg.msg_iov,
-                     .desc = msg.desc,
-                     .iov_count = msg.iov_count,
-                     .addr = msg.addr,
-                     .context = msg.context,
-                     .data = msg.data};
-  return counted(way, fi_sendmsg(ep, &plain, flags));
+  return launch(request, [this](fid_ep *ep, fi_addr_t name, const sdk::SendRequest &r) {
+    const fi_msg_tagged msg{.msg_iov = r.iov,
+                            .desc = const_cast<void **>(r.desc),
+                            .iov_count = r.count,
+                            .addr = name,
+                            .tag = r.tag,
+                            .context = r.context,
+                            .data = r.data};
+    const uint64_t flags = r.flags & kSendFlags;
+    if (is_silent(r)) return inject_beneath(ep, msg, r.tagged, flags);
+    if (r.tagged) return fi_tsendmsg(ep, &msg, flags);
+    const fi_msg plain{.msg_iov = msg.msg_iov,
+                       .desc = msg.desc,
+                       .iov_count = msg.iov_count,
+                       .addr = msg.addr,
+                       .context = msg.context,
+                       .data = msg.data};
+    return fi_sendmsg(ep, &plain, flags);
+  });
 }
 
 // The context's call lets go of the lock to tell the providers beneath of what they are to bring.
@@ -101,7 +142,7 @@ ssize_t Endpoint::cancel(void *context) {
   if (context == nullptr) return -FI_ENOENT;
   for (fid_ep *const ep : beneath_)
     if (ep != nullptr && fi_cancel(&ep->fid, context) == 0) return 0;
-  return -FI_ENOENT;
+  return domain_.watch().any() ? cancel_watched(context) : -FI_ENOENT;
 }
 
 ssize_t Endpoint::tx_size_left() {

@@ -10,7 +10,9 @@
 // their messages to (lent.h).
 //
 // The first operation toward a peer decides which way it goes. It stays so until the peer's
-// endpoint is gone; so messages of one peer are never reordered. Not for the tables of ways: ways.h.
+// endpoint is gone; so messages of one peer are never reordered. Of a peer of this host that is
+// reached by the network, only its operations tell that it is gone: they are watched (watch.h). Not
+// for the tables of ways: ways.h.
 #ifndef WEFT_PLUGINS_LINK_ENDPOINT_H
 #define WEFT_PLUGINS_LINK_ENDPOINT_H
 
@@ -21,11 +23,13 @@
 #include <weft/sdk/transfers/transfer.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "plugins/link/domain.h"
+#include "plugins/link/watch.h"
 #include "plugins/link/ways.h"
 
 namespace weft::link {
@@ -43,26 +47,26 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   // ---- fi_ops_msg, fi_ops_tagged: the calls of most messages, without a detour ----
   ssize_t send(const void *buf, size_t len, void *desc, fi_addr_t dest, void *context) {
     const Way way = way_to(dest);
-    if (!way.is_known() || check_length(len, 0) != 0) [[unlikely]]
+    if (!way.is_plain() || check_length(len, 0) != 0) [[unlikely]]
       return TransferOps::send(buf, len, desc, dest, context);
     return counted(way, fi_send(beneath_[way.branch()], buf, len, desc, way.name(), context));
   }
   ssize_t inject(const void *buf, size_t len, fi_addr_t dest) {
     const Way way = way_to(dest);
-    if (!way.is_known() || check_length(len, FI_INJECT) != 0) [[unlikely]]
+    if (!way.is_plain() || check_length(len, FI_INJECT) != 0) [[unlikely]]
       return TransferOps::inject(buf, len, dest);
     return counted(way, fi_inject(beneath_[way.branch()], buf, len, way.name()));
   }
   ssize_t tsend(const void *buf, size_t len, void *desc, fi_addr_t dest, uint64_t tag,
                 void *context) {
     const Way way = way_to(dest);
-    if (!way.is_known() || check_length(len, 0) != 0) [[unlikely]]
+    if (!way.is_plain() || check_length(len, 0) != 0) [[unlikely]]
       return TransferOps::tsend(buf, len, desc, dest, tag, context);
     return counted(way, fi_tsend(beneath_[way.branch()], buf, len, desc, way.name(), tag, context));
   }
   ssize_t tinject(const void *buf, size_t len, fi_addr_t dest, uint64_t tag) {
     const Way way = way_to(dest);
-    if (!way.is_known() || check_length(len, FI_INJECT) != 0) [[unlikely]]
+    if (!way.is_plain() || check_length(len, FI_INJECT) != 0) [[unlikely]]
       return TransferOps::tinject(buf, len, dest, tag);
     return counted(way, fi_tinject(beneath_[way.branch()], buf, len, way.name(), tag));
   }
@@ -87,6 +91,10 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   // ---- fi_ops_ep ----
   ssize_t cancel(void *context);
   ssize_t tx_size_left();
+
+  // ---- for Watch, with the engine's lock held ----
+  // An operation toward the peer has ended. `is_gone`: because the peer was not there.
+  void end_watched(uint32_t peer, bool is_gone);
 
   // ---- fi_ops ----
   int bind(struct fid *fid, uint64_t flags);
@@ -142,15 +150,39 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   bool is_silent(const Request &request) {
     return !request.report && !tx().selective;
   }
+  // Finds the way of the request's peer, and makes its call(endpoint beneath, peer's name there,
+  // request).
+  template <class Request, class Call>
+  ssize_t launch(const Request &request, Call call) {
+    Way way;
+    if (const ssize_t rc = find_way(request.dest, way); rc != 0) return rc;
+    if (!way.is_watched()) [[likely]]
+      return counted(way, call(beneath_[way.branch()], way.name(), request));
+    Request changed = request;
+    Watch::Entry *entry = nullptr;
+    if (const ssize_t rc = begin_watched(request.dest, way, request.context, request.report, entry);
+        rc != 0)
+      return rc;
+    changed.context = entry;
+    changed.report = true;
+    changed.flags |= FI_COMPLETION;
+    const ssize_t rc = call(beneath_[way.branch()], way.name(), changed);
+    if (rc != 0) give_watched(*entry, rc);
+    return counted(way, rc);
+  }
+  ssize_t begin_watched(fi_addr_t dest, Way way, void *context, bool reports, Watch::Entry *&entry);
+  void give_watched(Watch::Entry &entry, ssize_t rc);
+  ssize_t cancel_watched(void *context);
 
   // accesses.cc
-  template <class Request, class Call>
-  ssize_t access(const Request &request, Call call);
   template <class Valid>
   int valid_in_both(Valid valid, size_t *count);
 
   // sdk::AvUser
-  void on_av_removed(uint32_t index) override { ways_.set(index, {}); }
+  void on_av_removed(uint32_t index) override {
+    ways_.set(index, {});
+    watched_.erase(index);
+  }
   // sdk::ReceiverSink: no message is the layer's own
   void deliver(sdk::Unexpected &, sdk::Receive &) override {}
   void discard(sdk::Unexpected &) override {}
@@ -164,6 +196,11 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   std::atomic<uint64_t> seen_losses_{0};
   bool is_named_ = false, listens_ = false;
   Ways ways_;  // written with the engine's lock held
+  struct Watched {
+    size_t count = 0;      // operations under way
+    bool is_gone = false;  // one has told that the peer was not there
+  };
+  std::map<uint32_t, Watched> watched_;  // of peers; with the engine's lock held
   std::vector<std::shared_ptr<LentQueue>> queues_;
   std::vector<std::shared_ptr<LentCounter>> counters_;
   std::vector<std::shared_ptr<LentReceives>> receives_;

@@ -282,6 +282,13 @@ int Endpoint::control(int command, void *arg) {
 void Endpoint::close_beneath() {
   for (fid_ep *&ep : beneath_)
     if (ep != nullptr) fi_close(&std::exchange(ep, nullptr)->fid);
+  if (domain_.watch().any()) {
+    for (const std::shared_ptr<LentQueue> &queue : queues_) queue->tell_again();
+    const sdk::Guard guard(domain_.engine().lock());
+    const bool are_full = std::ranges::any_of(
+        queues_, [](const std::shared_ptr<LentQueue> &queue) { return queue->is_full(); });
+    domain_.watch().forget(*this, !are_full);
+  }
   receives_.clear();
   for (std::shared_ptr<LentQueue> &queue : queues_) domain_.drop(queue);
   queues_.clear();

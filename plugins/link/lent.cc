@@ -58,6 +58,10 @@ void LentQueue::tell_again() {
     if (cq != nullptr) fi_cq_read(cq, nullptr, 0);
 }
 
+bool LentQueue::is_watched(size_t branch) const {
+  return branch == kNetwork && domain_.watch().any();
+}
+
 template <class Push>
 ssize_t LentQueue::report(size_t branch, Push push) {
   const sdk::Guard guard(queue_.engine().lock());
@@ -74,6 +78,8 @@ ssize_t LentQueue::write(fid_peer_cq *peer, void *context, uint64_t flags, size_
                          uint64_t data, uint64_t tag, fi_addr_t source) {
   Owner &owner = of(peer);
   return owner.queue->report(owner.branch, [&] {
+    if (owner.queue->is_watched(owner.branch) && !owner.queue->domain_.watch().end(context, 0))
+      return;
     owner.queue->queue_.push({.context = context,
                               .flags = flags,
                               .len = len,
@@ -101,8 +107,12 @@ ssize_t LentQueue::writeerr(fid_peer_cq *peer, const fi_cq_err_entry *entry) {
         .prov_errno = entry->prov_errno,
         .err_data = data != nullptr ? std::string(data, entry->err_data_size) : std::string(),
         .src_addr = entry->src_addr};
-    return owner.queue->report(owner.branch,
-                               [&] { owner.queue->queue_.push_error(std::move(error)); });
+    return owner.queue->report(owner.branch, [&] {
+      if (owner.queue->is_watched(owner.branch) &&
+          !owner.queue->domain_.watch().end(error.context, error.err))
+        return;
+      owner.queue->queue_.push_error(std::move(error));
+    });
   } catch (const std::bad_alloc &) {
     return -FI_ENOMEM;
   }

@@ -38,6 +38,7 @@ class LentQueue {
   fid_cq *at(size_t branch) const { return beneath_[branch]; }
   // What the application's queue had no room for comes now, if it has.
   void tell_again();
+  bool is_full() const { return queue_.full(); }  // with the engine's lock held
 
  private:
   struct Owner {
@@ -52,6 +53,7 @@ class LentQueue {
   static fi_ops_cq_owner kOps;
   template <class Push>
   ssize_t report(size_t branch, Push push);
+  bool is_watched(size_t branch) const;
 
   Domain &domain_;
   sdk::Cq &queue_;

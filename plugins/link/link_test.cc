@@ -1,89 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Peers of this host and others behind one endpoint: each is reached in its way, their messages meet
-// the same receives, and counters say which way was taken. A process without memory (FI_LINK_LOCAL=0)
-// stands for one of another host.
+// Peers of this host and others behind one endpoint: each is reached in its way, their messages
+// meet the same receives, and counters say which way was taken. A process without memory
+// (FI_LINK_LOCAL=0) stands for one of another host.
 #include <algorithm>
-#include <cstdlib>
-#include <string>
 #include <vector>
 
-#include "tests/conformance/counters.h"
-#include "tests/conformance/rdm_harness.h"
+#include "plugins/link/test_peers.h"
 
 namespace weft::conformance::rdm {
 namespace {
-
-struct Ways {
-  uint64_t local, network, peers_local, peers_network;
-  bool operator==(const Ways &) const = default;
-};
-Ways ways_of(const Node &node) {
-  const auto counters = read_counters(node.fabric);
-  return {counters.at("sent_local"), counters.at("sent_network"), counters.at("peers_local"),
-          counters.at("peers_network")};
-}
-
-struct Here : Driver {
-  void progress() override { node.progress(); }
-  Node node{[] {
-    Options options;
-    options.caps |= FI_SOURCE | FI_DIRECTED_RECV;
-    return options;
-  }()};
-
- private:
-  std::optional<Completion> next(fid_cq *cq) override { return poll(cq); }  // with its source
-};
-
-// Another process, which sends back what it gets, until it gets a message of no bytes: with its tag,
-// or without, if that is kUntagged.
-constexpr uint64_t kUntagged = 9;
-enum class Kind { kLocal, kFar, kStranger };  // of this layer, of it on another host, without it
-void echo(int socket, Kind kind) {
-  if (kind == Kind::kFar) setenv("FI_LINK_LOCAL", "0", 1);
-  if (kind == Kind::kStranger) setenv("WEFT_TEST_STACK", std::getenv("WEFT_TEST_NETWORK"), 1);
-  struct There : Driver {
-    void progress() override { node.progress(); }
-    Node node{Options()};
-  } there;
-  tell_text(socket, there.node.name());
-  const fi_addr_t to = there.node.insert(hear_text(socket));
-  tell(socket, 1);
-  std::vector<uint8_t> bytes(1 << 20);
-  for (;;) {
-    must(fi_trecv(there.node.ep, bytes.data(), bytes.size(), nullptr, FI_ADDR_UNSPEC, 0, ~0ull,
-                  &bytes));
-    const Completion got = there.wait(there.node.rx_cq);
-    there.post([&] {
-      fid_ep *const ep = there.node.ep;
-      return got.tag == kUntagged
-                 ? fi_send(ep, bytes.data(), got.len, nullptr, to, &bytes)
-                 : fi_tsend(ep, bytes.data(), got.len, nullptr, to, got.tag, &bytes);
-    });
-    if (there.wait(there.node.tx_cq).err != 0 || got.len == 0) break;
-  }
-  if (kind != Kind::kStranger) tell(socket, ways_of(there.node).local != 0 ? uint64_t(1) : 0);
-}
-
-fi_addr_t introduce(Here &here, Child &child) {
-  const fi_addr_t to = here.node.insert(hear_text(child.socket()));
-  tell_text(child.socket(), here.node.name());
-  hear(child.socket());
-  return to;
-}
-
-void exchange(Here &here, fi_addr_t to, size_t size, fi_addr_t from) {
-  std::vector<uint8_t> out = pattern(size, unsigned(size)), in(size);
-  must(fi_trecv(here.node.ep, in.data(), in.size(), nullptr, from, 5, 0, &in));
-  here.post([&] { return fi_tsend(here.node.ep, out.data(), out.size(), nullptr, to, 5, &out); });
-  EXPECT_EQ(here.wait(here.node.tx_cq).context, &out);
-  const Completion got = here.wait(here.node.rx_cq);
-  EXPECT_EQ(got.err, 0);
-  EXPECT_EQ(got.context, &in);
-  EXPECT_EQ(got.len, size);
-  EXPECT_EQ(got.source, to);
-  EXPECT_EQ(in, out);
-}
 
 TEST(Link, EachPeerIsReachedInItsWay) {
   if (!in_fresh_process()) return;
@@ -220,6 +145,70 @@ TEST(Link, AKilledPeerIsLost) {
   exchange(here, to_other, 0, to_other);
   hear(other.socket());
   other.join();
+}
+
+// A peer that is not there yet when the first operation toward it begins, and one that has started
+// again, are found where they are.
+TEST(Link, APeerThatComesLaterIsFound) {
+  if (!in_fresh_process()) return;
+  covers("link: peers that start late, and again");
+  Child first([](int socket) { echo(socket, Kind::kLocal); });
+  Child again([](int socket) { echo(socket, Kind::kLocal, true); });
+  Here here;
+  const std::string name = hear_text(first.socket());
+  const fi_addr_t to = here.node.insert(name);
+  tell_text(first.socket(), here.node.name());
+  hear(first.socket());
+  exchange(here, to, 100, to);
+  EXPECT_EQ(ways_of(here.node), (Ways{1, 0, 1, 0}));
+  first.kill();
+  std::vector<uint8_t> out(8);
+  const auto send = [&](bool silent) {
+    here.post([&] {
+      return silent ? fi_tinject(here.node.ep, out.data(), 8, to, 1)
+                    : fi_tsend(here.node.ep, out.data(), 8, nullptr, to, 1, &out);
+    });
+    const Completion got = here.wait(here.node.tx_cq);
+    EXPECT_EQ(got.context, silent ? here.node.ep->fid.context : &out) << "as of any endpoint";
+    return got.err;
+  };
+  // What is sent before the loss is known is lost with it. Then nobody is at the address either.
+  ASSERT_TRUE(here.until([&] { return send(false) != 0; }));
+  EXPECT_NE(send(false), 0);
+  EXPECT_NE(send(true), 0);
+  const Ways gone = ways_of(here.node);
+  EXPECT_GE(gone.peers_network, 2u) << "an error decides anew";
+  // Another process has the address now.
+  tell_text(again.socket(), name);
+  EXPECT_EQ(hear_text(again.socket()), name);
+  tell_text(again.socket(), here.node.name());
+  hear(again.socket());
+  exchange(here, to, 100, to);
+  EXPECT_EQ(ways_of(here.node),
+            (Ways{gone.local + 1, gone.network, gone.peers_local + 1, gone.peers_network}));
+  exchange(here, to, 0, to);
+  EXPECT_EQ(hear(again.socket()), 1u);
+  again.join();
+}
+
+// One that was there without the layer, whose messages are under way, is never overtaken.
+TEST(Link, APeerByTheNetworkStaysThere) {
+  if (!in_fresh_process()) return;
+  Child stranger([](int socket) { echo(socket, Kind::kStranger); });
+  Here here;
+  const fi_addr_t to = introduce(here, stranger);
+  for (const size_t size : {size_t(1), size_t(300'000), size_t(100)}) exchange(here, to, size, to);
+  // What reports nothing stays silent, and what is cancelled or fails by itself decides nothing.
+  std::vector<uint8_t> out = pattern(8, 1), in(8);
+  must(fi_trecv(here.node.ep, in.data(), in.size(), nullptr, to, 5, 0, &in));
+  here.post([&] { return fi_tinject(here.node.ep, out.data(), out.size(), to, 5); });
+  EXPECT_EQ(here.wait(here.node.rx_cq).context, &in);
+  EXPECT_FALSE(poll(here.node.tx_cq));
+  EXPECT_EQ(in, out);
+  EXPECT_EQ(fi_cancel(here.node.ep.fid(), &out), -FI_ENOENT);
+  EXPECT_EQ(ways_of(here.node), (Ways{0, 4, 0, 1}));
+  exchange(here, to, 0, to);
+  stranger.join();
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <rdma/fi_errno.h>
 #include <weft/sdk/addresses/address.h>
+#include <weft/sdk/objects/cq.h>
+#include <weft/sdk/unit/log.h>
 
 #include <new>
 #include <utility>
@@ -80,21 +82,31 @@ void Names::apply(uint32_t index, const std::optional<sdk::Address> &address) {
     if (name.at[i] != FI_ADDR_NOTAVAIL) fi_av_remove(beneath_[i], &name.at[i], 1, 0);
   name = {};
   if (!address) return;
-  insert(kNetwork, domain_.inner_info().addr_format, *address, index, name.at[kNetwork]);
+  name.error =
+      insert(kNetwork, domain_.inner_info().addr_format, *address, index, name.at[kNetwork]);
+  if (char text[128]; name.error != 0)
+    WEFT_WARN(domain_.instance(), FI_LOG_AV, "%s is not taken by the provider of the network: %s",
+              address->to_string().c_str(), sdk::strerror_into(name.error, text, sizeof text));
   if (!domain_.has_local() || !domain_.may_be_local(*address)) return;
   insert(kLocal, FI_ADDR_STR, local_name(*address), index, name.at[kLocal]);
 }
 
-// Addresses as texts are passed by pointers.
-void Names::insert(size_t branch, uint32_t format, const sdk::Address &address, uint32_t index,
-                   fi_addr_t &at) {
+// 0 or FI_E... Addresses as texts are passed by pointers.
+int Names::insert(size_t branch, uint32_t format, const sdk::Address &address, uint32_t index,
+                  fi_addr_t &at) {
   char bytes[160];
   size_t length = sizeof bytes;
-  if (sdk::write_address(address, format, bytes, &length) != 0) return;
+  if (const int rc = sdk::write_address(address, format, bytes, &length); rc != 0) return -rc;
   const char *const text = bytes;
   const void *const element = format == FI_ADDR_STR ? static_cast<const void *>(&text) : bytes;
   fi_addr_t number = index;  // the id that it is to have
-  if (fi_av_insert(beneath_[branch], element, 1, &number, FI_AV_USER_ID, nullptr) == 1) at = number;
+  int error = 0;
+  const int rc =
+      fi_av_insert(beneath_[branch], element, 1, &number, FI_AV_USER_ID | FI_SYNC_ERR, &error);
+  if (rc < 0) return -rc;
+  if (rc == 0) return error != 0 ? error : FI_EADDRNOTAVAIL;
+  at = number;
+  return 0;
 }
 
 }  // namespace weft::link

@@ -8,9 +8,9 @@
 //      return names.of(index).at[kLocal] != FI_ADDR_NOTAVAIL;
 //    }
 //
-// A peer comes into the vector of memory only if its address is one of this host's. The calls of the
-// application's vector only note what is to be done, as they hold the layer's lock: follow() does
-// it. Not for which way a peer is reached: ways.h.
+// A peer comes into the vector of memory only if its address is one of this host's. The calls of
+// the application's vector only note what is to be done, as they hold the layer's lock: follow()
+// does it. Not for which way a peer is reached: ways.h.
 #ifndef WEFT_PLUGINS_LINK_NAMES_H
 #define WEFT_PLUGINS_LINK_NAMES_H
 
@@ -42,6 +42,7 @@ class Names final : public sdk::AvUser {
   // ---- without a lock of the layer ----
   struct Name {
     fi_addr_t at[kBranches] = {FI_ADDR_NOTAVAIL, FI_ADDR_NOTAVAIL};  // in the vectors beneath
+    int error = FI_EINVAL;  // why it is not in that of the network
   };
   Name of(uint32_t index);
   void follow();
@@ -49,8 +50,8 @@ class Names final : public sdk::AvUser {
  private:
   void note(uint32_t index);
   void apply(uint32_t index, const std::optional<sdk::Address> &address);
-  void insert(size_t branch, uint32_t format, const sdk::Address &address, uint32_t index,
-              fi_addr_t &at);
+  int insert(size_t branch, uint32_t format, const sdk::Address &address, uint32_t index,
+             fi_addr_t &at);
   // sdk::AvUser
   void on_av_removed(uint32_t index) override { note(index); }
   void on_av_inserted(uint32_t index, const sdk::Address &) override { note(index); }

@@ -13,8 +13,8 @@
 namespace weft::link {
 namespace {
 
-// What both providers beneath have to have: the layer is the owner of their queues and receives, and
-// tells them by which fi_addr_t it knows a peer.
+// What both providers beneath have to have: the layer is the owner of their queues and receives,
+// and tells them by which fi_addr_t it knows a peer.
 constexpr uint64_t kNeeded = FI_PEER | FI_AV_USER_ID;
 // What is offered where both have it.
 constexpr uint64_t kTransmitCaps =

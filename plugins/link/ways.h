@@ -25,19 +25,24 @@ namespace weft::link {
 class Way {
  public:
   Way() = default;  // none is known
-  Way(size_t branch, fi_addr_t name) : word_(kKnown | uint64_t(branch) << kBranchAt | name) {}
+  Way(size_t branch, fi_addr_t name, bool is_watched = false)
+      : word_(kKnown | uint64_t(branch) << kBranchAt | (is_watched ? kWatched : 0) | name) {}
   explicit Way(uint64_t word) : word_(word) {}
 
   bool is_known() const { return word_ != 0; }
+  // Its operations are watched (watch.h).
+  bool is_watched() const { return (word_ & kWatched) != 0; }
+  // Known, and nothing more is to be done.
+  bool is_plain() const { return (word_ & (kKnown | kWatched)) == kKnown; }
   size_t branch() const { return size_t(word_ >> kBranchAt) & 1; }
   fi_addr_t name() const { return word_ & kMostName; }
   uint64_t word() const { return word_; }
 
-  static constexpr fi_addr_t kMostName = (UINT64_C(1) << 62) - 1;
+  static constexpr fi_addr_t kMostName = (UINT64_C(1) << 61) - 1;
 
  private:
   static constexpr unsigned kBranchAt = 62;
-  static constexpr uint64_t kKnown = UINT64_C(1) << 63;
+  static constexpr uint64_t kKnown = UINT64_C(1) << 63, kWatched = UINT64_C(1) << 61;
   uint64_t word_ = 0;
 };
 
