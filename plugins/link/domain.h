@@ -95,6 +95,9 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
   Result<std::shared_ptr<LentReceives>> lend(sdk::SharedReceiveContext &receives) {
     return receives_.get(*this, receives);
   }
+  Result<std::shared_ptr<LentTransmit>> lend(sdk::SharedTransmit &transmit) {
+    return transmits_.get(*this, transmit);
+  }
   Result<std::shared_ptr<Names>> names(sdk::Av &av) { return names_.get(*this, av); }
 
   void drop(std::shared_ptr<LentQueue> &queue) { queues_.drop(queue); }
@@ -111,7 +114,6 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
   int av_open(struct fi_av_attr *attr, struct fid_av **av, void *context);
   int cntr_open(struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
   int srx_ctx(struct fi_rx_attr *attr, struct fid_ep **ep, void *context);
-  int stx_ctx(struct fi_tx_attr *, struct fid_stx **, void *) { return -FI_ENOSYS; }
   int query_atomic(enum fi_datatype datatype, enum fi_op op, struct fi_atomic_attr *attr,
                    uint64_t flags);
 
@@ -145,6 +147,7 @@ class Domain final : public sdk::LayerDomain<Domain, Fabric, Endpoint, sdk::Doma
   Shared<LentQueue> queues_;
   Shared<LentCounter> counters_;
   Shared<LentReceives> receives_;
+  Shared<LentTransmit> transmits_;
   Shared<Names> names_;
   std::atomic<bool> holds_back_{false}, names_changed_{false};
   bool polls_ = false;  // is a poller of the engine

@@ -204,6 +204,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   std::vector<std::shared_ptr<LentQueue>> queues_;
   std::vector<std::shared_ptr<LentCounter>> counters_;
   std::vector<std::shared_ptr<LentReceives>> receives_;
+  std::vector<std::shared_ptr<LentTransmit>> transmits_;
   std::shared_ptr<Names> names_;
   sdk::SharedReceiveContext *own_receives_ = nullptr;  // null: the application shares some
   Counters counts_;

@@ -111,6 +111,7 @@ Result<void> Endpoint::open_branch(size_t branch, const fi_info &info) {
     if (info.rx_attr->size != 0) rx.size = info.rx_attr->size;
   }
   ep.rx_ctx_cnt = FI_SHARED_CONTEXT;
+  if (sdk::wants_shared_transmit(info)) ep.tx_ctx_cnt = FI_SHARED_CONTEXT;
   below.tx_attr = &tx;
   below.rx_attr = &rx;
   below.ep_attr = &ep;
@@ -151,6 +152,8 @@ int Endpoint::bind_beneath(struct fid *fid, uint64_t flags) {
       return bind_lent(domain_.lend(*sdk::Cntr::from(fid)), counters_, flags);
     case FI_CLASS_SRX_CTX:
       return bind_lent(domain_.lend(*sdk::SharedReceiveContext::from(fid)), receives_, 0);
+    case FI_CLASS_STX_CTX:
+      return bind_lent(domain_.lend(*sdk::SharedTransmit::from(fid)), transmits_, 0);
     case FI_CLASS_AV: {
       std::vector<std::shared_ptr<Names>> kept;
       const int rc = bind_lent(domain_.names(*sdk::Av::from(fid)), kept, 0);
@@ -290,6 +293,7 @@ void Endpoint::close_beneath() {
     domain_.watch().forget(*this, !are_full);
   }
   receives_.clear();
+  transmits_.clear();
   for (std::shared_ptr<LentQueue> &queue : queues_) domain_.drop(queue);
   queues_.clear();
   counters_.clear();

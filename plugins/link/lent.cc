@@ -164,4 +164,23 @@ LentReceives::~LentReceives() {
   close_all(lent_);
 }
 
+// ---- shared transmit contexts ----
+
+Result<std::shared_ptr<LentTransmit>> LentTransmit::open(Domain &domain,
+                                                         sdk::SharedTransmit &transmit) {
+  auto made = std::make_shared<LentTransmit>();
+  fi_tx_attr attr{};
+  size_t length = sizeof attr.size;
+  fi_getopt(transmit.base(), FI_OPT_ENDPOINT, FI_OPT_TX_SIZE, &attr.size, &length);
+  for (size_t i = 0; i < domain.branches(); ++i) {
+    const int rc = fi_stx_context(domain.branch(i).domain(), &attr, &made->beneath_[i], nullptr);
+    if (rc != 0) return fail(-rc, "link: a provider beneath has no shared transmit context for it");
+  }
+  return made;
+}
+
+LentTransmit::~LentTransmit() {
+  close_all(beneath_);
+}
+
 }  // namespace weft::link

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // LentQueue, LentCounter, LentReceives: what the layer owns and lends to both providers beneath
 // (fi_peer.3): their messages find one queue of receives, and end in one queue of completions.
+// LentTransmit: a shared transmit context, which is one of each provider.
 //
 // Example:
 //    // Completions of the endpoint beneath come to the application's queue.
@@ -19,6 +20,7 @@
 #include <weft/sdk/objects/cntr.h>
 #include <weft/sdk/objects/cq.h>
 #include <weft/sdk/objects/shared_receive.h>
+#include <weft/sdk/objects/shared_transmit.h>
 
 #include <memory>
 
@@ -86,6 +88,19 @@ class LentReceives {
  private:
   struct fid *lent_[kBranches] = {};
   fid_ep *beneath_[kBranches] = {};
+};
+
+// The places of a context are counted beneath, for each way.
+class LentTransmit {
+ public:
+  using Owned = sdk::SharedTransmit;
+  static Result<std::shared_ptr<LentTransmit>> open(Domain &domain, sdk::SharedTransmit &transmit);
+  ~LentTransmit();  // after the endpoints beneath that use it
+
+  fid_stx *at(size_t branch) const { return beneath_[branch]; }
+
+ private:
+  fid_stx *beneath_[kBranches] = {};
 };
 
 }  // namespace weft::link

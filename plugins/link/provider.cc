@@ -91,7 +91,8 @@ void offer(fi_info &entry, const fi_info &near, const sdk::GetinfoQuery &query) 
   lower(domain.cq_data_size, near.domain_attr->cq_data_size);
   domain.max_ep_srx_ctx =
       std::min({domain.max_ep_srx_ctx, near.domain_attr->max_ep_srx_ctx, kManyShared});
-  domain.max_ep_stx_ctx = 0;
+  domain.max_ep_stx_ctx =
+      std::min({domain.max_ep_stx_ctx, near.domain_attr->max_ep_stx_ctx, kManyShared});
   domain.caps = where;
   entry.fabric_attr->api_version = query.api_version;
 }
