@@ -69,10 +69,14 @@ ssize_t Endpoint::begin_watched(fi_addr_t dest, Way way, void *context, bool rep
   const uint32_t index = av()->index_of(dest);
   if (index == sdk::Av::kNone) return -FI_EINVAL;
   if (ways_.of(index).word() != way.word()) return -FI_EAGAIN;  // it is being decided anew
-  Watched &peer = watched_[index];
   entry = domain_.watch().begin(*this, index, context, reports);
   if (entry == nullptr) return -FI_ENOMEM;
-  ++peer.count;
+  try {
+    watched_.begin(index);
+  } catch (const std::bad_alloc &) {
+    domain_.watch().give(*entry);
+    return -FI_ENOMEM;
+  }
   return 0;
 }
 
@@ -82,15 +86,8 @@ void Endpoint::give_watched(Watch::Entry &entry, ssize_t rc) {
   domain_.watch().give(entry);
 }
 
-// While others are under way the next one goes behind them.
 void Endpoint::end_watched(uint32_t peer, bool is_gone) {
-  const auto at = watched_.find(peer);
-  if (at == watched_.end()) return;
-  Watched &watched = at->second;
-  watched.is_gone |= is_gone;
-  if (--watched.count != 0) return;
-  if (watched.is_gone) ways_.set(peer, {});
-  watched_.erase(at);
+  if (watched_.end(peer, is_gone)) ways_.set(peer, {});
 }
 
 ssize_t Endpoint::cancel_watched(void *context) {

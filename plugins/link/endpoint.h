@@ -23,7 +23,6 @@
 #include <weft/sdk/transfers/transfer.h>
 
 #include <atomic>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -181,7 +180,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   // sdk::AvUser
   void on_av_removed(uint32_t index) override {
     ways_.set(index, {});
-    watched_.erase(index);
+    watched_.forget(index);
   }
   // sdk::ReceiverSink: no message is the layer's own
   void deliver(sdk::Unexpected &, sdk::Receive &) override {}
@@ -196,11 +195,7 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   std::atomic<uint64_t> seen_losses_{0};
   bool is_named_ = false, listens_ = false;
   Ways ways_;  // written with the engine's lock held
-  struct Watched {
-    size_t count = 0;      // operations under way
-    bool is_gone = false;  // one has told that the peer was not there
-  };
-  std::map<uint32_t, Watched> watched_;  // of peers; with the engine's lock held
+  WatchedPeers watched_;
   std::vector<std::shared_ptr<LentQueue>> queues_;
   std::vector<std::shared_ptr<LentCounter>> counters_;
   std::vector<std::shared_ptr<LentReceives>> receives_;

@@ -8,6 +8,7 @@
 
 #include "plugins/link/local_name.h"
 #include "plugins/link/pace.h"
+#include "plugins/link/watch.h"
 #include "plugins/link/ways.h"
 
 namespace weft::link {
@@ -55,6 +56,22 @@ TEST(LinkWays, AreKnownUntilTheyAreForgotten) {
   EXPECT_TRUE(ways.of(5).is_known());
   ways.set(5, {});
   EXPECT_FALSE(ways.of(5).is_known());
+}
+
+TEST(LinkWatchedPeers, AreDecidedAnewWhenNothingIsUnderWay) {
+  WatchedPeers peers;
+  peers.begin(3);
+  EXPECT_FALSE(peers.end(3, false)) << "it was there";
+  peers.begin(3);
+  peers.begin(3);
+  peers.begin(4);
+  EXPECT_FALSE(peers.end(3, true)) << "the other one would be overtaken";
+  peers.begin(3);
+  EXPECT_FALSE(peers.end(3, false));
+  EXPECT_TRUE(peers.end(3, false));
+  EXPECT_FALSE(peers.end(3, true)) << "none is under way";
+  peers.forget(4);
+  EXPECT_FALSE(peers.end(4, true)) << "it has left the vector";
 }
 
 // How many of `looks` in a row are at the network, with so many new events before each.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Watch: operations by the network toward peers whose addresses are this host's. Such a peer may
+// Watch, WatchedPeers: operations by the network toward peers whose addresses are this host's. Such a peer may
 // not have been there when its way was decided. When an operation tells that nobody is there, and
 // none is under way toward the peer any more, the next one decides anew.
 //
@@ -19,6 +19,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -65,6 +66,32 @@ class Watch {
   std::atomic<size_t> used_{0};
   std::vector<std::unique_ptr<Entry[]>> chunks_;
   std::vector<Entry *> free_;
+};
+
+// Of an endpoint: how many watched operations are under way toward each peer. With the engine's
+// lock held.
+class WatchedPeers {
+ public:
+  void begin(uint32_t peer) { ++peers_[peer].count; }  // throws std::bad_alloc
+  // One has ended. `is_gone`: because the peer was not there. True: the next one decides anew, as
+  // it can overtake none.
+  bool end(uint32_t peer, bool is_gone) {
+    const auto at = peers_.find(peer);
+    if (at == peers_.end()) return false;
+    at->second.is_gone |= is_gone;
+    if (--at->second.count != 0) return false;
+    const bool decides_anew = at->second.is_gone;
+    peers_.erase(at);
+    return decides_anew;
+  }
+  void forget(uint32_t peer) { peers_.erase(peer); }
+
+ private:
+  struct Peer {
+    size_t count = 0;
+    bool is_gone = false;  // one has told so
+  };
+  std::map<uint32_t, Peer> peers_;
 };
 
 }  // namespace weft::link
