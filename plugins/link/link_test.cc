@@ -115,6 +115,28 @@ TEST(Link, OneBufferTakesTheMessagesOfBoth) {
   }
 }
 
+// The network chooses the keys (FI_MR_PROV_KEY), and memory takes them.
+TEST(Link, KeysOfTheNetworkHoldInMemory) {
+  RDM_NEEDS(FI_RMA);
+  covers("link: keys of regions");
+  Options options;
+  options.caps |= FI_RMA;
+  options.domain_mr_mode = FI_MR_PROV_KEY | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED;
+  std::vector<uint8_t> one(100), other(100), out = pattern(100, 1);
+  Net net(2, options);
+  fid_mr *const first = net[0].expose(one.data(), one.size(), FI_REMOTE_WRITE, 7);
+  fid_mr *const second = net[0].expose(other.data(), other.size(), FI_REMOTE_WRITE, 7);
+  EXPECT_NE(fi_mr_key(first), fi_mr_key(second)) << "what the application asks for is not heeded";
+  net.post([&] {
+    return fi_write(net[1].ep, out.data(), out.size(), nullptr, net.at(1, 0),
+                    net[0].base_of(other.data()), fi_mr_key(second), &out);
+  });
+  EXPECT_EQ(net.wait(net[1].tx_cq).err, 0);
+  EXPECT_EQ(other, out);
+  EXPECT_EQ(one, std::vector<uint8_t>(100));
+  EXPECT_EQ(ways_of(net[1]).local, 1u);
+}
+
 // What is under way toward it fails. Its name is free then; who takes it is reached as any other.
 TEST(Link, AKilledPeerIsLost) {
   if (!in_fresh_process()) return;
