@@ -143,21 +143,24 @@ TEST(Link, FencesAndCancelsReachMemory) {
   covers("link: FI_FENCE, fi_cancel");
   Options options;
   options.caps |= FI_RMA | FI_FENCE;
-  std::vector<uint8_t> longer(300'000), in(300'000), out = pattern(8, 1), got(8), memory(8);
-  Net net(2, options);
-  fid_mr *const region = net[1].expose(memory.data(), memory.size(), FI_REMOTE_WRITE, 7);
+  std::vector<uint8_t> longer(300'000), in(300'000), also(300'000), out = pattern(8, 1), got(8),
+                                                                    memory(8);
+  Net net(3, options);
+  fid_mr *const region = net[2].expose(memory.data(), memory.size(), FI_REMOTE_WRITE, 7);
   must(fi_trecv(net[1].ep, got.data(), got.size(), nullptr, FI_ADDR_UNSPEC, 2, 0, &got));
-  net.post([&] {  // nobody receives it yet
-    return fi_tsend(net[0].ep, longer.data(), longer.size(), nullptr, net.at(0, 1), 1, &longer);
-  });
+  for (const size_t peer : {1, 2})
+    net.post([&] {  // nobody receives it yet
+      return fi_tsend(net[0].ep, longer.data(), longer.size(), nullptr, net.at(0, peer), 1,
+                      &longer);
+    });
   iovec iov{out.data(), out.size()};
   const fi_msg_tagged message{
       .msg_iov = &iov, .iov_count = 1, .addr = net.at(0, 1), .tag = 2, .context = &out};
   net.post([&] { return fi_tsendmsg(net[0].ep, &message, FI_FENCE); });
-  const fi_rma_iov to{net[1].base_of(memory.data()), memory.size(), fi_mr_key(region)};
+  const fi_rma_iov to{net[2].base_of(memory.data()), memory.size(), fi_mr_key(region)};
   const fi_msg_rma access{.msg_iov = &iov,
                           .iov_count = 1,
-                          .addr = net.at(0, 1),
+                          .addr = net.at(0, 2),
                           .rma_iov = &to,
                           .rma_iov_count = 1,
                           .context = &out};
@@ -167,14 +170,16 @@ TEST(Link, FencesAndCancelsReachMemory) {
   EXPECT_NE(memory, out);
   EXPECT_EQ(fi_cancel(net[0].ep.fid(), &longer), 0);
   must(fi_trecv(net[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
+  must(fi_trecv(net[2].ep, also.data(), also.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, &also));
   for (int i = 0; i < 2; ++i) EXPECT_EQ(net.wait(net[1].rx_cq).err, 0);
-  for (int i = 0; i < 3; ++i) {
+  EXPECT_EQ(net.wait(net[2].rx_cq).err, 0);
+  for (int i = 0; i < 4; ++i) {
     const Completion done = net.wait(net[0].tx_cq);
     EXPECT_TRUE(done.err == 0 || done.context == &longer) << done.err;
   }
   EXPECT_EQ(got, out);
   EXPECT_EQ(memory, out);
-  EXPECT_EQ(ways_of(net[0]).local, 3u);
+  EXPECT_EQ(ways_of(net[0]).local, 4u);
 }
 
 // What is under way toward it fails. Its name is free then; who takes it is reached as any other.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Watch, WatchedPeers: operations by the network toward peers whose addresses are this host's. Such a peer may
-// not have been there when its way was decided. When an operation tells that nobody is there, and
-// none is under way toward the peer any more, the next one decides anew.
+// Watch, WatchedPeers: operations by the network toward peers whose addresses are this host's. Such
+// a peer may not have been there when its way was decided. When an operation tells that nobody is
+// there, and none is under way toward the peer any more, the next one decides anew.
 //
 // Example:
 //    // What the endpoint beneath gets as the context of an operation; null: no memory.
