@@ -58,8 +58,6 @@ same.
 A hook in a branch sees the objects of that branch only.
 The name of such a stack has the branches in brackets, with a plus between them:
 .Li (shm+tcp;ofi_rxm);link .
-.Ev FI_PROVIDER
-cannot spell it out, but can have its label.
 )"},
     {"stacks.LABEL[].params", R"(Stronger than
 .Ic params

@@ -243,46 +243,27 @@ class Maker {
     if (!policy_.filter) return;
     WordSet labels;
     for (const StackSpec &spec : policy_.stacks) labels.insert(spec.name);
-    const std::string given = as_given("FI_PROVIDER", policy_.filter->text);
     size_t bad = 0;
     for (const FilterItem &item : policy_.filter->items) {
       Candidate candidate;
       candidate.origin = Rule::spelt_in("FI_PROVIDER");
-      bool whole = true;
-      for (const Word &word : item.units) {
-        const UnitInfo *unit = find_unit(units_, word.text);
-        if (unit == nullptr && item.units.size() == 1 && labels.contains(word.text)) {
-          whole = false;  // named() has it
-          continue;
-        }
-        if (unit != nullptr && unit->kind != WEFT_KIND_HOOK) {
-          candidate.elements.insert(candidate.elements.begin(), {unit, {}, false});
-          continue;
-        }
-        whole = false;
-        if (++bad > kMaxBadNames) continue;
-        notes_.add({.candidate = word.text,
-                    .stage = Stage::kManifest,
-                    .cause = Cause::kBadName,
-                    .reason = given + " (column " + std::to_string(word.column) + "): " +
-                              (unit == nullptr ? "no provider \"" + word.text + "\""
-                                               : "\"" + word.text + "\" is a hook, no provider"),
-                    .remedy = unit == nullptr ? known_units(units_, word.text, kStackable)
-                                              : Remedy("name it in FI_HOOK"),
-                    .rule = Rule::environment("FI_PROVIDER", static_cast<uint32_t>(word.column))});
-      }
-      if (!whole || policy_.filter->exclude || item.units.size() < 2) continue;
+      const bool whole = fill(item, candidate.elements, bad);
+      if (!whole || policy_.filter->exclude || is_one) continue;
       // Both orders are accepted: the provider is the end of the stack.
       if (candidate.elements.front().unit->kind == WEFT_KIND_PROVIDER)
         std::reverse(candidate.elements.begin(), candidate.elements.end());
       add(std::move(candidate));
+      const bool is_one = item.units.size() == 1 && item.branches.empty();
+      if (is_one && find_unit(units_, item.units[0].text) == nullptr &&
+          labels.contains(item.units[0].text))
+        continue;  // named() has it
     }
     if (bad > kMaxBadNames)
       notes_.add({.candidate = "FI_PROVIDER",
                   .stage = Stage::kManifest,
                   .cause = Cause::kBadName,
-                  .reason = given + ": " + std::to_string(bad - kMaxBadNames) +
-                            " more names that no provider has",
+                  .reason = as_given("FI_PROVIDER", policy_.filter->text) + ": " +
+                            std::to_string(bad - kMaxBadNames) + " more names that no provider has",
                   .remedy = "correct the variable",
                   .rule = Rule::environment("FI_PROVIDER")});
   }
@@ -317,9 +298,47 @@ class Maker {
   }
 
   void defaults() {
+  // Makes a chain of what FI_PROVIDER spells out. False: a name is not there, which is noted.
+  bool fill(const FilterItem &item, Chain &to, size_t &bad) {
+    bool whole = true;
+    std::vector<Chain> branches;
+    for (const FilterItem &branch : item.branches)
+      whole = fill(branch, branches.emplace_back(), bad) && whole;
+    for (const Word &word : item.units) {
+      const UnitInfo *unit = find_unit(units_, word.text);
+      if (unit == nullptr || unit->kind == WEFT_KIND_HOOK) {
+        whole = false;
+        if (++bad <= kMaxBadNames) note_bad_name(word, unit);
+        continue;
+      }
+      to.push_back({unit, {}, false, std::move(branches)});
+      branches.clear();
+    }
+    std::reverse(to.begin(), to.end());
+    return whole;
+  }
+
+  void note_bad_name(const Word &word, const UnitInfo *hook) {
+    notes_.add({.candidate = word.text,
+                .stage = Stage::kManifest,
+                .cause = Cause::kBadName,
+                .reason = as_given("FI_PROVIDER", policy_.filter->text) + " (column " +
+                          std::to_string(word.column) + "): " +
+                          (hook == nullptr ? "no provider \"" + word.text + "\""
+                                           : "\"" + word.text + "\" is a hook, no provider"),
+                .remedy = hook == nullptr ? known_units(units_, word.text, kStackable)
+                                          : Remedy("name it in FI_HOOK"),
+                .rule = Rule::environment("FI_PROVIDER", static_cast<uint32_t>(word.column))});
+  }
+
     for (const UnitInfo &unit : units_) {
       if (unit.kind != WEFT_KIND_PROVIDER) continue;
       Candidate candidate;
+      if (!item.branches.empty()) {
+        const std::string tree = text_of(item);
+        wanted_.insert({tree, in_ofi_names(tree, units_)});
+        continue;
+      }
       candidate.elements.push_back({&unit, {}, false});
       add(std::move(candidate));
     }

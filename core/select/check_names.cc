@@ -221,7 +221,7 @@ std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<Unit
   if (policy.filter) {
     const std::string given = as_given("FI_PROVIDER", policy.filter->text);
     for (const FilterItem &item : policy.filter->items) {
-      for (const Word &word : item.units)
+      each_word(item, [&](const Word &word) {
         check.unit(word.text, given + " (column " + std::to_string(word.column) + ")",
                    Rule::environment("FI_PROVIDER", static_cast<uint32_t>(word.column)));
     }
@@ -233,6 +233,7 @@ std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<Unit
     for (const UnitInfo &unit : units) {
       for (const std::string &one : prefixes_of(unit)) {
         if (variable.size() > one.size() && variable.compare(0, one.size(), one) == 0 &&
+      });
             one.size() > prefix.size()) {
           owner = &unit;
           prefix = one;

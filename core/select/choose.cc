@@ -263,16 +263,18 @@ Decision Front::Impl::lost(const Slot &slot, std::string reason) {
     if (!told_lost.insert(wire).second) return decision;
   }
   notice(lost_line(decision, wire));
+  const bool is_tree = rest.find('(') != std::string_view::npos;
   return decision;
 }
 
 void Front::Impl::check_prov_name(const fi_info *hints, Misses &misses) const {
+    if (name.empty() && is_tree) continue;  // beside a bracket
   if (hints == nullptr || hints->fabric_attr == nullptr || hints->fabric_attr->prov_name == nullptr)
     return;
   std::string_view rest = hints->fabric_attr->prov_name;
   if (rest.starts_with('^')) return;
   while (!rest.empty()) {
-    const size_t end = std::min(rest.find_first_of(",;"), rest.size());
+    const size_t end = std::min(rest.find_first_of(",;(+)"), rest.size());
     const std::string name(rest.substr(0, end));
     rest.remove_prefix(std::min(end + 1, rest.size()));
     const bool known = std::any_of(slots.begin(), slots.end(), [&](const Slot &slot) {

@@ -39,8 +39,7 @@ class Reader {
     ++offset_;
     return true;
   }
-  // Reads one name. `what` names it in errors; one of `separators` may follow it: a comma only
-  // between stacks.
+  // Reads one name. `what` names it in errors; one of `separators` may follow it.
   Result<Word> name(const char *what, std::string_view separators) {
     Word word{{}, offset_ + 1};
     while (!at_end() && is_name(text_[offset_])) word.text += text_[offset_++];
@@ -48,18 +47,62 @@ class Reader {
       const char c = text_[offset_];
       if (c == '^') return at(offset_, "'^' stands only at the very beginning, for the whole list");
       if (c == ' ' || c == '\t') return at(offset_, "a blank: remove it");
-      if (separators.find(',') != std::string_view::npos &&
-          std::string_view("(+)").find(c) != std::string_view::npos)
-        return at(offset_, shown(c) +
-                               " is of a stack with branches, which has no name here: define it "
-                               "under 'stacks' in weft.yaml and give its label");
+      if (const char *why = misplaced(c, separators)) return at(offset_, shown(c) + why);
       return at(offset_, shown(c) + " is in no name: names have letters, digits, - and _");
     }
     if (word.text.empty()) return at(offset_, std::string(what) + " is missing");
     return word;
   }
 
+  // Reads a stack, within so many brackets.
+  Result<FilterItem> stack(size_t depth = 0) {
+    FilterItem item;
+    if (!at_end() && text_[offset_] == '(') {
+      WEFT_TRY(item.branches, branches(depth + 1));
+      if (!skip(';'))
+        return at(offset_, "';' and the layer that stands over the branches are missing");
+    }
+    do {
+      WEFT_TRY(Word word, name(item.branches.empty() ? "a name" : "a layer",
+                               depth == 0 ? kBetween : kInBrackets));
+      item.units.push_back(std::move(word));
+    } while (skip(';'));
+    return item;
+  }
+
  private:
+  static constexpr std::string_view kBetween = ",;", kInBrackets = ";+)";
+  static constexpr size_t kMaxDepth = 16;
+
+  Result<std::vector<FilterItem>> branches(size_t depth) {
+    const size_t open = offset_++;
+    if (depth > kMaxDepth)
+      return at(open, "more than " + std::to_string(kMaxDepth) + " brackets within each other");
+    std::vector<FilterItem> all;
+    do {
+      WEFT_TRY(FilterItem branch, stack(depth));
+      all.push_back(std::move(branch));
+    } while (skip('+'));
+    if (!skip(')'))
+      return at(offset_, "the ')' of column " + std::to_string(open + 1) + " is missing");
+    if (all.size() == 1)
+      return at(open,
+                "brackets stand around several branches, with '+' between them: write one "
+                "without");
+    return all;
+  }
+
+  // What is wrong with a character of stacks behind a name; null: it is none of these.
+  static const char *misplaced(char c, std::string_view separators) {
+    if (separators == kInBrackets && c == ',')
+      return " within brackets: branches have '+' between them";
+    if (separators != kInBrackets && separators != kBetween) return nullptr;
+    if (c == '(') return " stands only at the beginning of a stack or a branch";
+    if (c == '+') return " stands only within brackets: (shm+tcp);link";
+    if (c == ')') return " without '('";
+    return nullptr;
+  }
+
   std::string_view text_;
   size_t offset_ = 0;
 };
@@ -74,14 +117,19 @@ Result<ProviderFilter> parse_provider_filter(std::string_view text) {
   // As in stock libfabric, nothing is excluded by "^".
   if (filter.exclude && reader.at_end()) return filter;
   do {
-    FilterItem item;
-    do {
-      WEFT_TRY(Word word, reader.name("a name", ",;"));
-      item.units.push_back(std::move(word));
-    } while (reader.skip(';'));
+    WEFT_TRY(FilterItem item, reader.stack());
     filter.items.push_back(std::move(item));
   } while (reader.skip(','));
   return filter;
+}
+
+std::string text_of(const FilterItem &item) {
+  std::string text;
+  for (const FilterItem &branch : item.branches)
+    text.append(text.empty() ? "(" : "+").append(text_of(branch));
+  if (!text.empty()) text += ')';
+  for (const Word &word : item.units) text.append(text.empty() ? "" : ";").append(word.text);
+  return text;
 }
 
 Result<std::vector<Word>> parse_hooks(std::string_view text) {

@@ -30,12 +30,23 @@ struct Word {
   size_t column = 0;  // from 1
 };
 
-// One entry of FI_PROVIDER: a unit, the label of a stack, or the units of a chain from the wire up
-// (the other direction, "ofi_rxm;tcp", is accepted as well). OFI has no notation for a layer over
-// several providers: "(shm+tcp);link" is an error that says to give the stack a label.
+// One entry of FI_PROVIDER: a unit, the label of a stack, or the units of a stack from the wire up,
+// as it is named in prov_name: "tcp;ofi_rxm", "(shm+tcp;ofi_rxm);link". Of a stack without branches
+// the other direction ("ofi_rxm;tcp") is accepted as well.
 struct FilterItem {
+  std::vector<FilterItem> branches;  // what the first unit stands over; empty: it is no such layer
   std::vector<Word> units;
 };
+
+// Calls `call(word)` for the units of the branches, and then for those above them.
+template <class Call>
+void each_word(const FilterItem &item, const Call &call) {
+  for (const FilterItem &branch : item.branches) each_word(branch, call);
+  for (const Word &word : item.units) call(word);
+}
+
+// As it was written.
+std::string text_of(const FilterItem &item);
 
 struct ProviderFilter {
   std::string text;

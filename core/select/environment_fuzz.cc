@@ -20,10 +20,7 @@ std::string written(const weft::ProviderFilter &filter) {
   std::string text = filter.exclude ? "^" : "";
   for (size_t i = 0; i < filter.items.size(); ++i) {
     if (i > 0) text += ',';
-    for (size_t u = 0; u < filter.items[i].units.size(); ++u) {
-      if (u > 0) text += ';';
-      text += filter.items[i].units[u].text;
-    }
+    text += weft::text_of(filter.items[i]);
   }
   return text;
 }

@@ -57,8 +57,7 @@ LoaderOptions Front::Impl::loader_options() const {
   loading.services = options.services;
   if (policy.filter && !policy.filter->exclude) {
     for (const FilterItem &item : policy.filter->items) {
-      std::string &stack = loading.chosen.emplace_back();
-      for (const Word &word : item.units) stack += (stack.empty() ? "" : ";") + lower(word.text);
+      each_word(item, [&](const Word &word) { loading.chosen.push_back(lower(word.text)); });
     }
     // Hooks and the stacks in use are chosen as well.
     for (const Word &hook : policy.hooks) loading.chosen.push_back(lower(hook.text));

@@ -104,12 +104,38 @@ TEST_F(FrontTreeTest, NamesInHintsAndVariables) {
   EXPECT_THAT(names(ask(front({{"FI_PROVIDER", "fast"}}))), ElementsAre("fast"));
   EXPECT_THAT(names(ask(front({{"FI_PROVIDER", "^link"}}))), Not(Contains(kTree)));
   ask(front({{"FI_PROVIDER", "udp;tcp;ofi_rxm;link"}}), nullptr, 0, -FI_ENODATA);
+  EXPECT_THAT(names(ask(front({{"FI_PROVIDER", kTree}}))), ElementsAre(kTree));
+}
+
+TEST_F(FrontTreeTest, TheVariableSpellsOutATree) {
+  const auto found = [&](const std::string &value) {
+    return names(ask(front({{"FI_PROVIDER", value}})));
+  };
+  EXPECT_THAT(found(kTree), ElementsAre(kTree));
+  EXPECT_THAT(found("(UDP+tcp;rxm);link"), ElementsAre(kTree)) << "by weft's names, in any case";
+  EXPECT_THAT(found(std::string("udp,") + kTree), UnorderedElementsAre(kTree, "udp"));
+  EXPECT_THAT(notices_, IsEmpty());
+  Front &from = front({{"FI_PROVIDER", kTree}});
+  const InfoPtr list = ask(from);
+  fid_fabric *fabric = nullptr;
+  ASSERT_EQ(from.fabric(list->fabric_attr, nullptr, 0, &fabric, nullptr), 0);
+  EXPECT_EQ(fi_close(&fabric->fid), 0);
+  const auto config = nlohmann::json::parse(from.config_json().value());
+  EXPECT_THAT(config["values"].dump(), HasSubstr("[\"(udp+tcp;ofi_rxm);link\"]"));
+
+  ask(front({{"FI_PROVIDER", "(udp+tpc);link"}}), nullptr, 0, -FI_ENODATA);
+  ASSERT_THAT(notices_, Not(IsEmpty()));
+  EXPECT_THAT(notices_[0], HasSubstr("FI_PROVIDER=(udp+tpc);link (column 6): no provider \"tpc\": "
+                                     "did you mean \"tcp\"?"));
+  ask(front({{"FI_PROVIDER", "(udp+tcp);rxm"}}), nullptr, 0, -FI_ENODATA);
+  EXPECT_THAT(reasons(*front_, "udp"), HasSubstr("layer rxm takes one provider beneath it, not 2"));
   notices_.clear();
-  ask(front({{"FI_PROVIDER", kTree}}), nullptr, 0, -FI_ENODATA);
-  EXPECT_THAT(notices_,
-              ElementsAre("FI_PROVIDER=(udp+tcp;ofi_rxm);link: column 1: '(' is of a stack with "
-                          "branches, which has no name here: define it under 'stacks' in weft.yaml "
-                          "and give its label"));
+  ask(front({{"FI_PROVIDER", "(udp+tcp;link"}}), nullptr, 0, -FI_ENODATA);
+  EXPECT_THAT(notices_, ElementsAre("FI_PROVIDER=(udp+tcp;link: column 14: the ')' of column 1 is "
+                                    "missing"));
+  usual();
+  EXPECT_THAT(found(std::string("^") + kTree), Not(Contains(kTree)));
+  EXPECT_THAT(found("^(tcp;ofi_rxm+udp);link"), Contains(kTree)) << "of another order";
 }
 
 TEST_F(FrontTreeTest, AStackNotInUseHasItsLabelAsName) {
@@ -221,6 +247,18 @@ TEST_F(FrontTreeTest, WhyTellsOfBranchesThatRefused) {
   EXPECT_THAT(reasons(from, "ofi_rxm"), HasSubstr("branch 2 (tcp;ofi_rxm): rxm: "));
   ASSERT_THAT(logged_, Not(IsEmpty()));
   EXPECT_THAT(logged_[0], HasSubstr("nothing fits; the nearest: (udp+tcp;ofi_rxm);link: branch 1"));
+}
+
+TEST_F(FrontTreeTest, AWrongNameOfABranchInHintsIsTold) {
+  usual();
+  recording_ = true;
+  Front &from = front();
+  ask(from, hints_for(FI_EP_RDM, "(udp+tpc;ofi_rxm);link").get(), 0, -FI_ENODATA);
+  std::vector<std::string> wrong;
+  for (const auto &miss : recorded_.back()["misses"])
+    if (miss["stage"] == "manifest") wrong.push_back(miss["text"]);
+  ASSERT_EQ(wrong.size(), 1u) << recorded_.back().dump();
+  EXPECT_THAT(wrong[0], HasSubstr("no provider or layer is called \"tpc\": did you mean \"tcp\"?"));
 }
 
 TEST_F(FrontTreeTest, ExplainsItAsATree) {

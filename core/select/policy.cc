@@ -18,11 +18,31 @@ bool is_named(const UnitInfo &unit, std::string_view name) {
   return same_word(unit.name, name) || (!unit.ofi_name.empty() && same_word(unit.ofi_name, name));
 }
 
-// Whether an entry of FI_PROVIDER names a stack. It can spell out chains only.
+// The units of a stack that an entry of FI_PROVIDER spells out, in the order of StackUnits.
+void append_words(const FilterItem &item, std::vector<std::pair<const Word *, size_t>> &words) {
+  for (const FilterItem &branch : item.branches) append_words(branch, words);
+  for (const Word &word : item.units) {
+    const bool is_first = &word == item.units.data();
+    words.emplace_back(&word, is_first ? item.branches.size() : 1);
+  }
+}
+
+bool is_tree_of(const FilterItem &item, const StackUnits &units) {
+  std::vector<std::pair<const Word *, size_t>> words;
+  append_words(item, words);
+  return std::equal(words.begin(), words.end(), units.begin(), units.end(),
+                    [](const auto &word, const StackUnit &unit) {
+                      return is_named(*unit.unit, word.first->text) &&
+                             (word.second == unit.inner || unit->kind == WEFT_KIND_PROVIDER);
+                    });
+}
+
+// Whether an entry of FI_PROVIDER names a stack.
 bool item_admits(const FilterItem &item, const StackUnits &units) {
   const auto same = [](const Word &word, const StackUnit &unit) {
     return is_named(*unit.unit, word.text);
   };
+  if (!item.branches.empty()) return !is_chain(units) && is_tree_of(item, units);
   if (item.units.size() == 1)
     return std::any_of(units.begin(), units.end(), [&](const StackUnit &unit) {
       return is_named(*unit.unit, item.units[0].text);
@@ -71,12 +91,10 @@ const Sourced<std::string> *final_key(const Policy &policy, std::string_view key
 
 bool filter_names(const Policy &policy, const UnitInfo &unit) {
   if (!policy.filter || policy.filter->exclude) return false;
-  for (const FilterItem &item : policy.filter->items) {
-    for (const Word &word : item.units) {
-      if (is_named(unit, word.text)) return true;
-    }
-  }
-  return false;
+  bool named = false;
+  for (const FilterItem &item : policy.filter->items)
+    each_word(item, [&](const Word &word) { named = named || is_named(unit, word.text); });
+  return named;
 }
 
 bool enables(const Policy &policy, const UnitInfo &unit) {
@@ -85,7 +103,7 @@ bool enables(const Policy &policy, const UnitInfo &unit) {
          });
 }
 
-Judgement judge_unit(const Policy &policy, const UnitInfo &unit) {
+Judgement judge_unit(const Policy &policy, const UnitInfo &unit, bool by_key) {
   const bool lifted = filter_names(policy, unit);
   for (const auto &disabled : policy.disable) {
     if (!is_named(unit, disabled.value)) continue;
@@ -96,7 +114,7 @@ Judgement judge_unit(const Policy &policy, const UnitInfo &unit) {
             disabled.origin.where};
   }
   if (policy.enable && unit.kind == WEFT_KIND_PROVIDER &&
-      !(lifted && !policy.enable->origin.final)) {
+      !((lifted || by_key) && !policy.enable->origin.final)) {
     if (!enables(policy, unit))
       return {false, Cause::kSwitchedOff, unit.name + " is not in providers.enable",
               policy.enable->origin.final ? "the key is final: ask who administers this host"

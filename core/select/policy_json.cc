@@ -218,11 +218,7 @@ class PolicyValues {
   void add_environment() {
     if (policy_.filter) {
       ordered_json items = ordered_json::array();
-      for (const FilterItem &item : policy_.filter->items) {
-        std::string text;
-        for (const Word &word : item.units) text += (text.empty() ? "" : ";") + word.text;
-        items.push_back(std::move(text));
-      }
+      for (const FilterItem &item : policy_.filter->items) items.push_back(text_of(item));
       values_.add(policy_.filter->exclude ? "filter.exclude" : "filter.include", std::move(items),
                   {Rule::environment("FI_PROVIDER")});
     }
