@@ -56,6 +56,7 @@ constexpr bool fits(const PolicyKey &key) {
     case KeyForm::kEpType:
       return is_one_of<std::string RankRule::*>(member);
     case KeyForm::kAllowDeny:
+    case KeyForm::kShmNone:
       return is_one_of<std::optional<Sourced<bool>> P::*>(member);
     case KeyForm::kFailSkip:
       return is_one_of<bool StackElement::*>(member);

@@ -90,6 +90,7 @@ struct PolicyContent {
   std::vector<StackSpec> stacks;
   // Replaces weaker ones, even if empty; its origin is the first entry, or the key.
   std::optional<Sourced<std::vector<Sourced<std::string>>>> use;
+  std::optional<Sourced<bool>> local_shm;         // local: shm
   std::vector<UnitParam> params;                  // in the order of the file; merged: by unit, key
   std::vector<Sourced<std::string>> plugin_path;  // most preferred first
   std::optional<Sourced<bool>> unprobed_allow, control_allow;

@@ -81,6 +81,7 @@ Json schema_of_form(const PolicyKey &key) {
       return {{"type", "string"}};
     case KeyForm::kEpType:
     case KeyForm::kAllowDeny:
+    case KeyForm::kShmNone:
     case KeyForm::kFailSkip:
       return {{"enum", words_of(key.form)}};
   }
@@ -209,6 +210,7 @@ std::string form_of(const PolicyKey &key) {
       return " : Em subnet";
     case KeyForm::kEpType:
     case KeyForm::kAllowDeny:
+    case KeyForm::kShmNone:
     case KeyForm::kFailSkip: {
       std::string out;
       for (const std::string_view word : words_of(key.form))

@@ -95,6 +95,55 @@ A fabric is one of the three: that of the
 .Vt fi_info
 whose attributes open it.
 )"},
+    {"local", R"(With
+.Li shm
+each stack that has
+.Dv FI_EP_RDM
+is offered with the layer link above it
+.Pq Xr weft-link 7 :
+peers of the same user on this host are reached through memory, and all others as before.
+Programs see the names that they always saw:
+.Li tcp
+is
+.Li (shm+tcp);link ,
+with
+.Va prov_name ,
+fabric and domain of
+.Li tcp ,
+and a
+.Va prov_version
+of its own
+.Pq Li 0.1 ,
+by which
+.Fn fi_fabric
+tells the two apart.
+Where link has less than the stack by itself, both are offered, link first
+.Pq each opens in a fabric of its own ;
+where it has not what a program asks for
+.Po connections, datagrams, triggered operations, scalable endpoints, memory of devices Pc ,
+or refuses the stack, or is not installed, the stack by itself is.
+.Li weft why
+tells which, and why.
+.Pp
+Link stands directly above what makes the endpoints of
+.Dv FI_EP_RDM .
+Layers and hooks above that, also those of
+.Ev FI_HOOK ,
+serve the program and stay above link, so they see the messages of both ways;
+those beneath are the network's:
+.Li [{hook: trace}, {layer: rxm}, {hook: profile}, {provider: tcp}]
+becomes trace above link, and link over shm and over rxm, profile and tcp.
+A stack that has link or shm already stays as it is.
+.Pp
+Rules of
+.Ic providers
+see the stack with link as the one whose name it has.
+.Ic disable
+of shm or link turns it off, and so does
+.Li FI_PROVIDER=^shm ;
+.Ic enable
+need not name shm, unless it is final.
+)"},
     {"params", R"(A key is made of a\(enz, 0\(en9 and
 .Ql _ .
 A value is text, a number, a boolean, a size such as

@@ -88,7 +88,7 @@ TEST(PolicyErrors, UnknownWords) {
   EXPECT_THAT(body_errors("Use: []\n"), ElementsAre("2:1 unknown key 'Use': did you mean 'use'?"));
   EXPECT_THAT(body_errors("banana: []\n"),
               ElementsAre("2:1 unknown key 'banana': known here: 'version', 'providers', 'stacks', "
-                          "'use', 'params', 'plugins', 'control', 'final'"));
+                          "'use', 'local', 'params', 'plugins', 'control', 'final'"));
   EXPECT_THAT(body_errors("<<: {}\n"),
               ElementsAre(HasSubstr("2:1 unknown key '<<': known here: ")));
   EXPECT_THAT(body_errors("providers: {rnak: []}\n"),
@@ -383,8 +383,9 @@ TEST(PolicyErrors, Final) {
               ElementsAre("2:9 'param.tcp'" + no + "did you mean 'params'?"));
   EXPECT_THAT(
       final_key("version"),
-      ElementsAre("2:9 'version'" + no +
-                  "known here: 'providers', 'stacks', 'use', 'params', 'plugins', 'control'"));
+      ElementsAre(
+          "2:9 'version'" + no +
+          "known here: 'providers', 'stacks', 'use', 'local', 'params', 'plugins', 'control'"));
   EXPECT_THAT(final_key("providers.disabel"),
               ElementsAre("2:9 'providers.disabel'" + no + "did you mean 'disable'?"));
   EXPECT_THAT(final_key("plugins.pth"),

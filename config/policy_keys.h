@@ -57,11 +57,13 @@ enum class KeyForm {
   // One of words_of(form):
   kEpType,
   kAllowDeny,
+  kShmNone,
   kFailSkip,
 };
 
 inline constexpr std::array<std::string_view, 3> kEpTypeWords = {"msg", "rdm", "dgram"};
 inline constexpr std::array<std::string_view, 2> kAllowDenyWords = {"allow", "deny"};
+inline constexpr std::array<std::string_view, 2> kShmNoneWords = {"shm", "none"};
 inline constexpr std::array<std::string_view, 2> kFailSkipWords = {"fail", "skip"};
 
 // The kinds of units, in the order of the constants of plugin.h, which count from 1.
@@ -74,6 +76,8 @@ constexpr std::span<const std::string_view> words_of(KeyForm form) {
       return kEpTypeWords;
     case KeyForm::kAllowDeny:
       return kAllowDenyWords;
+    case KeyForm::kShmNone:
+      return kShmNoneWords;
     case KeyForm::kFailSkip:
       return kFailSkipWords;
     default:
@@ -250,6 +254,9 @@ inline constexpr auto kPolicyKeys = [] {
 
     {"use", kLabels, &P::use, kReplace, kFinal,
      "The stacks to offer, the preferred one first.", {.example = "[a, b]"}},
+    {"local", kShmNone, &P::local_shm, kReplace, kFinal,
+     "What reaches the peers of this host, under any network: shm, memory; or none, the network itself.",
+     {.built_in = "none"}},
     {"params", kParams, &P::params, kByName, kFinal,
      "Parameters of units, wherever they are used.", {.example = "params: {tcp: {key: value}}"}},
 

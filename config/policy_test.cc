@@ -187,6 +187,15 @@ TEST(Policy, Control) {
   EXPECT_FALSE(good_policy("use: [a]\n")->control_allow);
 }
 
+TEST(Policy, Local) {
+  const auto policy = good_policy("local: shm\n");
+  ASSERT_TRUE(policy->local_shm);
+  EXPECT_TRUE(policy->local_shm->value);
+  EXPECT_EQ(policy->local_shm->origin.where, at(2, 1));
+  EXPECT_FALSE(good_policy("local: none\n")->local_shm.value().value);
+  EXPECT_FALSE(good_policy("use: [a]\n")->local_shm);
+}
+
 TEST(Policy, AnEmptyUseIsSaidAllTheSame) {
   const auto policy = good_policy("use: []\n");
   ASSERT_TRUE(policy->use);

@@ -61,3 +61,12 @@ bool is_target(uint64_t caps) {
 }
 
 }  // namespace weft::matching
+
+namespace weft {
+
+uint64_t unasked_caps(const fi_info *hints) {
+  const uint64_t wanted = matching::wanted_caps(hints);
+  return wanted != 0 ? matching::kFreeSecondary & ~wanted : 0;
+}
+
+}  // namespace weft

@@ -53,6 +53,10 @@ Match match_info(uint32_t version, uint64_t flags, const fi_info *hints, const f
 // of an authorization key. false: no memory.
 bool narrow_info(uint32_t version, uint64_t flags, const fi_info *hints, fi_info &offer);
 
+// The capabilities that an answer may have although the hints, which name others, leave them out
+// (fi_getinfo.3, secondary capabilities).
+uint64_t unasked_caps(const fi_info *hints);
+
 // Whether hints.fabric_attr.prov_name admits a stack: "tcp" every stack with such an element,
 // "tcp;ofi_rxm" (in either order) exactly that one, "(shm+tcp);link" exactly that one, "^tcp" and
 // "^tcp,udp" every stack without them. Upper and lower case are the same.

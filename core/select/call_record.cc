@@ -212,9 +212,11 @@ ordered_json or_null(const char *text) {
   return text != nullptr ? ordered_json(text) : ordered_json(nullptr);
 }
 
-ordered_json answer_json(const fi_info &info) {
+ordered_json answer_json(const fi_info &info, const TreeOf &tree_of) {
   ordered_json json;
   if (info.fabric_attr != nullptr) json["provider"] = or_null(info.fabric_attr->prov_name);
+  if (tree_of)
+    if (std::string tree = tree_of(info); !tree.empty()) json["stack"] = std::move(tree);
   if (info.ep_attr != nullptr) json["endpoint"] = text_as(info.ep_attr->type, FI_TYPE_EP_TYPE);
   if (info.domain_attr != nullptr) json["domain"] = or_null(info.domain_attr->name);
   if (info.fabric_attr != nullptr) json["fabric"] = or_null(info.fabric_attr->name);
@@ -251,7 +253,7 @@ std::vector<std::pair<std::string, std::string>> set_hints(const fi_info &hints)
 }
 
 std::string getinfo_record(const Question &question, int result, const fi_info *answers,
-                           const std::vector<Decision> &misses) {
+                           const std::vector<Decision> &misses, const TreeOf &tree_of) {
   ordered_json json = {{"call", "getinfo"},
                        {"thread", static_cast<int64_t>(gettid())},
                        {"version", version_text(question.version)},
@@ -273,7 +275,7 @@ std::string getinfo_record(const Question &question, int result, const fi_info *
   size_t count = 0;
   json["answers"] = ordered_json::array();
   for (const fi_info *info = answers; info != nullptr; info = info->next) {
-    if (++count <= kMostAnswers) json["answers"].push_back(answer_json(*info));
+    if (++count <= kMostAnswers) json["answers"].push_back(answer_json(*info, tree_of));
   }
   json["answer_count"] = count;
   json["misses"] = ordered_json::array();

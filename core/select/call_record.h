@@ -18,6 +18,7 @@
 #include <rdma/fabric.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -39,10 +40,12 @@ struct Question {
 std::vector<std::pair<std::string, std::string>> set_hints(const fi_info &hints);
 
 // {"call": "getinfo", "thread", "version", "node", "service", "flags", "hints": {attribute: value},
-// "result", "error", "answers": [{"provider", "endpoint", "domain", "fabric", "source"}],
-// "answer_count", "misses": [{"candidate", "stage", "reason", "remedy", "text": all in one line}]}
+// "result", "error", "answers": [{"provider", "stack", "endpoint", "domain", "fabric", "source"}],
+// "answer_count", "misses": [{"candidate", "stage", "reason", "remedy", "text": all in one line}]}.
+// "stack" is there only where `tree_of` has a name that is not empty for the answer.
+using TreeOf = std::function<std::string(const fi_info &answer)>;
 std::string getinfo_record(const Question &question, int result, const fi_info *answers,
-                           const std::vector<Decision> &misses);
+                           const std::vector<Decision> &misses, const TreeOf &tree_of = {});
 
 // The elements of a stack, from the application down. The last one may have branches.
 struct ElementName {

@@ -9,6 +9,7 @@
 
 #include "core/base/each_element.h"
 #include "core/base/same_word.h"
+#include "core/select/near.h"
 #include "core/select/suggestions.h"
 #include "core/stack/check_order.h"
 
@@ -123,6 +124,35 @@ class Maker {
       judge(candidate, units);
     }
     made_.push_back(std::move(candidate));
+    if (policy_.local_shm->value && made_.back().verdict.accepted) add_near();
+  }
+
+  // The near stack of the last candidate. Programs find it by its version, which is below those of
+  // units: hints with the version of the near one admit both.
+  void add_near() {
+    const Candidate &stack = made_.back();
+    std::optional<Candidate> near = make_near(stack, units_, policy_.local_shm->origin.where);
+    if (!near) return;
+    std::vector<uint32_t> &versions = near_[stack.name];
+    auto known = std::ranges::find(versions, stack.version);
+    if (known == versions.end()) known = versions.insert(known, stack.version);
+    near->version = FI_VERSION(0, known - versions.begin() + 1);
+    if (near->verdict.accepted) judge_near(*near);
+    made_.push_back(*std::move(near));
+  }
+
+  // The stack whose name it has was admitted: that leaves link and memory, which `local` names.
+  void judge_near(Candidate &near) {
+    if (policy_.filter && policy_.filter->exclude)
+      if (Judgement verdict = judge_filter(policy_, near.units()); !verdict.accepted)
+        return reject(near, Stage::kPolicy, std::move(verdict));
+    for (const std::string_view name : {kNearLayer, kNearProvider}) {
+      Judgement verdict = judge_unit(policy_, *find_unit(units_, name), true);
+      if (!verdict.accepted) return reject(near, Stage::kPolicy, std::move(verdict));
+    }
+    if (const Result<void> order = check_order(kinds_of(near.elements)); !order)
+      reject(near, Stage::kPolicy,
+             {false, Cause::kBadOrder, order.error().text, "set `local: none`", near.local});
   }
 
   void judge(Candidate &candidate, const StackUnits &units) {
@@ -245,6 +275,10 @@ class Maker {
     for (const StackSpec &spec : policy_.stacks) labels.insert(spec.name);
     size_t bad = 0;
     for (const FilterItem &item : policy_.filter->items) {
+      const bool is_one = item.units.size() == 1 && item.branches.empty();
+      if (is_one && find_unit(units_, item.units[0].text) == nullptr &&
+          labels.contains(item.units[0].text))
+        continue;  // named() has it
       Candidate candidate;
       candidate.origin = Rule::spelt_in("FI_PROVIDER");
       const bool whole = fill(item, candidate.elements, bad);
@@ -253,10 +287,6 @@ class Maker {
       if (candidate.elements.front().unit->kind == WEFT_KIND_PROVIDER)
         std::reverse(candidate.elements.begin(), candidate.elements.end());
       add(std::move(candidate));
-      const bool is_one = item.units.size() == 1 && item.branches.empty();
-      if (is_one && find_unit(units_, item.units[0].text) == nullptr &&
-          labels.contains(item.units[0].text))
-        continue;  // named() has it
     }
     if (bad > kMaxBadNames)
       notes_.add({.candidate = "FI_PROVIDER",
@@ -268,36 +298,6 @@ class Maker {
                   .rule = Rule::environment("FI_PROVIDER")});
   }
 
-  // The stacks that FI_PROVIDER names.
-  void read_filter() {
-    for (const FilterItem &item : policy_.filter->items) {
-      std::string there, back;  // the provider first, or last
-      for (size_t i = 0; i < item.units.size(); ++i) {
-        there += (i == 0 ? "" : ";") + item.units[i].text;
-        back += (i == 0 ? "" : ";") + item.units[item.units.size() - 1 - i].text;
-      }
-      wanted_.insert({there, back, in_ofi_names(there, units_), in_ofi_names(back, units_)});
-    }
-  }
-  bool wanted_by_filter(std::string_view name) const { return wanted_.contains(name); }
-
-  void named() {
-    for (const StackSpec &spec : policy_.stacks) {
-      const bool used = used_.contains(spec.name);
-      if ((used && !wanted_by_filter(spec.name)) || find_unit(units_, spec.name) != nullptr)
-        continue;
-      Candidate candidate;
-      candidate.name = spec.name;
-      candidate.only_by_name = true;
-      candidate.origin =
-          wanted_by_filter(spec.name) ? Rule::spelt_in("FI_PROVIDER") : Rule::stack(spec.name);
-      candidate.version = spec.version;
-      fill(candidate, spec);
-      add(std::move(candidate));
-    }
-  }
-
-  void defaults() {
   // Makes a chain of what FI_PROVIDER spells out. False: a name is not there, which is noted.
   bool fill(const FilterItem &item, Chain &to, size_t &bad) {
     bool whole = true;
@@ -331,14 +331,44 @@ class Maker {
                 .rule = Rule::environment("FI_PROVIDER", static_cast<uint32_t>(word.column))});
   }
 
-    for (const UnitInfo &unit : units_) {
-      if (unit.kind != WEFT_KIND_PROVIDER) continue;
-      Candidate candidate;
+  // The stacks that FI_PROVIDER names.
+  void read_filter() {
+    for (const FilterItem &item : policy_.filter->items) {
       if (!item.branches.empty()) {
         const std::string tree = text_of(item);
         wanted_.insert({tree, in_ofi_names(tree, units_)});
         continue;
       }
+      std::string there, back;  // the provider first, or last
+      for (size_t i = 0; i < item.units.size(); ++i) {
+        there += (i == 0 ? "" : ";") + item.units[i].text;
+        back += (i == 0 ? "" : ";") + item.units[item.units.size() - 1 - i].text;
+      }
+      wanted_.insert({there, back, in_ofi_names(there, units_), in_ofi_names(back, units_)});
+    }
+  }
+  bool wanted_by_filter(std::string_view name) const { return wanted_.contains(name); }
+
+  void named() {
+    for (const StackSpec &spec : policy_.stacks) {
+      const bool used = used_.contains(spec.name);
+      if ((used && !wanted_by_filter(spec.name)) || find_unit(units_, spec.name) != nullptr)
+        continue;
+      Candidate candidate;
+      candidate.name = spec.name;
+      candidate.only_by_name = true;
+      candidate.origin =
+          wanted_by_filter(spec.name) ? Rule::spelt_in("FI_PROVIDER") : Rule::stack(spec.name);
+      candidate.version = spec.version;
+      fill(candidate, spec);
+      add(std::move(candidate));
+    }
+  }
+
+  void defaults() {
+    for (const UnitInfo &unit : units_) {
+      if (unit.kind != WEFT_KIND_PROVIDER) continue;
+      Candidate candidate;
       candidate.elements.push_back({&unit, {}, false});
       add(std::move(candidate));
     }
@@ -394,6 +424,7 @@ class Maker {
   WordSet wanted_;  // the names of FI_PROVIDER, each in all of its forms
   std::map<const UnitInfo *, Judgement> verdicts_;
   std::map<std::string, Judgement> filtered_;  // by the names of the units
+  std::map<std::string, std::vector<uint32_t>> near_;  // the versions that have near ones, by name
   std::vector<Candidate> made_;
 };
 
@@ -407,13 +438,17 @@ StackUnits Candidate::units() const {
 
 std::vector<const UnitInfo *> Candidate::providers() const {
   std::vector<const UnitInfo *> providers;
-  for (const StackUnit &unit : units())
+  for (const StackUnit &unit : shown_units())
     if (unit->kind == WEFT_KIND_PROVIDER) providers.push_back(unit.unit);
   return providers;
 }
 
+StackUnits Candidate::shown_units() const {
+  return is_near() ? without_memory(units()) : units();
+}
+
 std::string Candidate::label() const {
-  return version == 0 ? name : name + "(" + stack_name(units()) + ")";
+  return version == 0 ? name : name + "(" + (is_near() ? tree : stack_name(units())) + ")";
 }
 
 const UnitInfo *find_unit(const std::vector<UnitInfo> &units, std::string_view name) {

@@ -16,7 +16,9 @@
 // each layer over each provider that offers what it needs. Stacks that are defined but not in `use`
 // can be asked for by name, in FI_PROVIDER or in hints. The hooks of FI_HOOK are on all of them.
 // Only stacks that the policy or FI_PROVIDER spells out have more than one layer, so there are few.
-// Only those of the policy have branches: a layer that may take several providers is in no other.
+// Only those of the policy and of FI_PROVIDER have branches: a layer that may take several
+// providers is in no other. With `local: shm` each stack with FI_EP_RDM has a near one behind it
+// (near.h).
 #ifndef WEFT_CORE_SELECT_CANDIDATES_H
 #define WEFT_CORE_SELECT_CANDIDATES_H
 
@@ -53,12 +55,19 @@ struct Candidate {
   size_t preference = kNoPreference;       // place in `use`
   bool in_file = false;                    // a stack of a file, not one that is built in
   Rule origin;                             // the stack of the policy, or FI_PROVIDER, that names it
-  Stage stage = Stage::kPolicy;            // that of the verdict
+  // Of a near stack (near.h), what it is: "(shm+tcp);link". Its name is that of the stack "tcp".
+  std::string tree = {};
+  Rule local = {};               // of a near stack: the place of `local`
+  Stage stage = Stage::kPolicy;  // that of the verdict
   Judgement verdict;
 
   StackUnits units() const;
-  std::vector<const UnitInfo *> providers() const;
-  // Its name in diagnosis: "sockets(udp)" for one of several parts.
+  bool is_near() const { return !tree.empty(); }
+  const Rule &cause() const { return is_near() ? local : origin; }  // why it is there
+  // Those that an application knows: without link and memory of a near stack.
+  StackUnits shown_units() const;
+  std::vector<const UnitInfo *> providers() const;  // of these
+  // Its name in diagnosis: "sockets(udp)" for one of several parts, "tcp((shm+tcp);link)".
   std::string label() const;
   // Whether an element may be left out when it is built. The stack then has another name.
   bool may_shrink() const;

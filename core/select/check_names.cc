@@ -10,6 +10,7 @@
 #include "core/base/render.h"
 #include "core/base/same_word.h"
 #include "core/select/candidates.h"
+#include "core/select/near.h"
 #include "core/select/policy.h"
 #include "core/select/stock_variables.h"
 #include "core/select/suggestions.h"
@@ -56,6 +57,13 @@ class NameCheck {
   }
   void value(const PolicyKey &key, const std::optional<Sourced<NameList>> &names) {
     if (names) value(key, names->value);
+  }
+  void value(const PolicyKey &key, const std::optional<Sourced<bool>> &value) {
+    if (key.form != KeyForm::kShmNone || !value || !value->value) return;
+    const Rule &where = value->origin.where;
+    const bool is_variable = where.is(Rule::Kind::kEnvironment);
+    for (const std::string_view name : {kNearProvider, kNearLayer})
+      unit(std::string(name), is_variable ? where.name + "=shm" : "`local: shm`", where);
   }
   void value(const PolicyKey &key, const std::vector<RankRule> &rules) {
     for (const RankRule &rule : rules) {
@@ -187,8 +195,9 @@ class NameCheck {
 
 // The library's own variables, and one that launchers set for every libfabric.
 constexpr std::string_view kCoreVariables[] = {
-    "FI_PROVIDER",  "FI_PROVIDER_PATH", "FI_HOOK",       "FI_CONTROL",      "FI_CONFIG",
-    "FI_LOG_LEVEL", "FI_LOG_PROV",      "FI_LOG_SUBSYS", "FI_LOG_INTERVAL", "FI_UNIVERSE_SIZE"};
+    "FI_PROVIDER",   "FI_PROVIDER_PATH", "FI_HOOK",         "FI_CONTROL",
+    "FI_CONFIG",     "FI_LINK",          "FI_LOG_LEVEL",    "FI_LOG_PROV",
+    "FI_LOG_SUBSYS", "FI_LOG_INTERVAL",  "FI_UNIVERSE_SIZE"};
 
 // A variable of no unit may be of another library or release. One that is near to a name of ours is
 // misspelt.
@@ -224,6 +233,7 @@ std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<Unit
       each_word(item, [&](const Word &word) {
         check.unit(word.text, given + " (column " + std::to_string(word.column) + ")",
                    Rule::environment("FI_PROVIDER", static_cast<uint32_t>(word.column)));
+      });
     }
   }
   for (const auto &[variable, value] : policy.variables) {
@@ -233,7 +243,6 @@ std::vector<Diagnostic> check_names(const Policy &policy, const std::vector<Unit
     for (const UnitInfo &unit : units) {
       for (const std::string &one : prefixes_of(unit)) {
         if (variable.size() > one.size() && variable.compare(0, one.size(), one) == 0 &&
-      });
             one.size() > prefix.size()) {
           owner = &unit;
           prefix = one;

@@ -13,38 +13,12 @@
 #include "core/select/call_record.h"
 #include "core/select/call_watch.h"
 #include "core/select/front_impl.h"
+#include "core/select/near.h"
+#include "core/select/same_info.h"
 #include "core/select/unit_words.h"
 
 namespace weft {
 namespace {
-
-bool same_text(const char *a, const char *b) {
-  return a == nullptr || b == nullptr ? a == b : std::strcmp(a, b) == 0;
-}
-
-bool same_bytes(const void *a, size_t a_size, const void *b, size_t b_size) {
-  if (a == nullptr || b == nullptr) return a == b;
-  return a_size == b_size && std::memcmp(a, b, a_size) == 0;
-}
-
-// Whether an application could tell the two apart. The text has every member. It is made only if
-// the main members are equal.
-bool same_info(const fi_info &a, const fi_info &b) {
-  if (a.caps != b.caps || ep_type_of(*a.ep_attr) != ep_type_of(*b.ep_attr) ||
-      a.ep_attr->protocol != b.ep_attr->protocol || a.addr_format != b.addr_format ||
-      !same_text(a.fabric_attr->prov_name, b.fabric_attr->prov_name) ||
-      !same_text(a.fabric_attr->name, b.fabric_attr->name) ||
-      !same_text(a.domain_attr->name, b.domain_attr->name) ||
-      !same_bytes(a.src_addr, a.src_addrlen, b.src_addr, b.src_addrlen) ||
-      !same_bytes(a.dest_addr, a.dest_addrlen, b.dest_addr, b.dest_addrlen))
-    return false;
-  std::string texts[2];
-  for (size_t i = 0; i < 2; ++i) {
-    texts[i].resize(16384);
-    to_text(i == 0 ? &a : &b, FI_TYPE_INFO, texts[i].data(), texts[i].size());
-  }
-  return std::strcmp(texts[0].c_str(), texts[1].c_str()) == 0;
-}
 
 std::string ep_type_text(int type) {
   char text[64];
@@ -67,16 +41,32 @@ uint32_t maturity_of(const Built &built) {
 }
 
 // Best first: stacks in `use`, then rank, then the more mature, the simpler and the better ranked
-// stack. The last criterion is the name, so the order never depends on chance.
+// stack. The next criterion is the name, so the order never depends on chance. A near stack comes
+// directly before the one whose name it has.
 bool is_better(const Found &a, const Found &b) {
   const auto key = [&](const Found &found) {
     const Built &built = *found.built;
     return std::tuple(found.slot->candidate.preference, -static_cast<int64_t>(found.rank),
                       maturity_of(built), built.units.size(),
-                      -static_cast<int64_t>(built.units.back()->rank),
-                      std::string_view(built.name));
+                      -static_cast<int64_t>(built.units.back()->rank), std::string_view(built.name),
+                      !found.slot->candidate.is_near());
   };
   return key(a) < key(b);
+}
+
+// What a near stack has covered is left out.
+void drop_covered(const fi_info *hints, std::vector<Found> &found) {
+  const auto is_covered = [&](const Found &plain) {
+    return !plain.slot->candidate.is_near() && std::ranges::any_of(found, [&](const Found &near) {
+      return near.slot->candidate.is_near() && covers(hints, *near.info, *plain.info);
+    });
+  };
+  std::vector<Found> left;
+  std::vector<bool> covered;
+  for (const Found &one : found) covered.push_back(is_covered(one));
+  for (size_t i = 0; i < found.size(); ++i)
+    if (!covered[i]) left.push_back(std::move(found[i]));
+  found = std::move(left);
 }
 
 Decision decision_of(Stage stage, const Judgement &verdict) {
@@ -101,7 +91,7 @@ std::optional<Refusal> Front::Impl::left_out(Slot &slot, const fi_info *hints) {
   if (fabric != nullptr && fabric->prov_name != nullptr && !wants())
     return Refusal{"fabric_attr.prov_name", Misfit::kOther, in_quotes(fabric->prov_name),
                    in_quotes(slot.candidate.name)};
-  const uint32_t offered = slot.units.back()->offers_ep;
+  const uint32_t offered = slot.offers_ep;
   // Descriptors speak of the types that the API has today; of others the provider answers itself.
   const int wanted = hints->ep_attr != nullptr ? ep_type_of(*hints->ep_attr) : FI_EP_UNSPEC;
   if (wanted > FI_EP_UNSPEC && wanted <= FI_EP_RDM && offered != 0 &&
@@ -145,7 +135,7 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
                       std::vector<Found> &found) {
   const auto reject = [&](Decision decision) {
     decision.candidate = slot.candidate.label();
-    if (decision.rule.empty()) decision.rule = slot.candidate.origin;
+    if (decision.rule.empty()) decision.rule = slot.candidate.cause();
     record.add(decision);
     misses.add(std::move(decision));
   };
@@ -192,7 +182,9 @@ bool Front::Impl::ask(Slot &slot, const Question &question, DecisionRecord &reco
   // A branch may have nothing where others answered.
   for (const std::string &why : refused) reject(said_by_unit(Stage::kHints, why));
   if (!offered) {
-    if (offered.error().code == FI_ENODEV && is_configured(policy, slot.candidate)) {
+    // Of a near stack's network the stack by itself tells.
+    if (offered.error().code == FI_ENODEV && !slot.candidate.is_near() &&
+        is_configured(policy, slot.candidate)) {
       Decision decision = lost(slot, offered.error().text);
       record.add(decision);
       decision.remedy = {};  // a notice told it
@@ -263,20 +255,20 @@ Decision Front::Impl::lost(const Slot &slot, std::string reason) {
     if (!told_lost.insert(wire).second) return decision;
   }
   notice(lost_line(decision, wire));
-  const bool is_tree = rest.find('(') != std::string_view::npos;
   return decision;
 }
 
 void Front::Impl::check_prov_name(const fi_info *hints, Misses &misses) const {
-    if (name.empty() && is_tree) continue;  // beside a bracket
   if (hints == nullptr || hints->fabric_attr == nullptr || hints->fabric_attr->prov_name == nullptr)
     return;
   std::string_view rest = hints->fabric_attr->prov_name;
   if (rest.starts_with('^')) return;
+  const bool is_tree = rest.find('(') != std::string_view::npos;
   while (!rest.empty()) {
     const size_t end = std::min(rest.find_first_of(",;(+)"), rest.size());
     const std::string name(rest.substr(0, end));
     rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (name.empty() && is_tree) continue;  // beside a bracket
     const bool known = std::any_of(slots.begin(), slots.end(), [&](const Slot &slot) {
       return lower(slot.candidate.name) == lower(name);
     });
@@ -300,8 +292,20 @@ int Front::Impl::getinfo(const Question &question, fi_info **out) {
   check_prov_name(question.hints, misses);
   const std::vector<Decision> nearest = misses.sorted();
   if (ret == -FI_ENODATA) tell_misses(nearest);
-  if (options.record) options.record(getinfo_record(question, ret, *out, nearest));
+  if (options.record)
+    options.record(getinfo_record(question, ret, *out, nearest,
+                                  [this](const fi_info &answer) { return tree_of(answer); }));
   return ret;
+}
+
+// What a near stack is that programs know by another name; empty: the answer is of no such stack.
+std::string Front::Impl::tree_of(const fi_info &answer) const {
+  const fi_fabric_attr &fabric = *answer.fabric_attr;
+  for (const Slot &slot : slots)
+    if (slot.candidate.is_near() && slot.candidate.version == fabric.prov_version &&
+        fabric.prov_name != nullptr && slot.candidate.name == fabric.prov_name)
+      return slot.candidate.tree;
+  return {};
 }
 
 int Front::Impl::choose_watched(const Question &question, Misses &misses, fi_info **out) {
@@ -351,6 +355,7 @@ int Front::Impl::choose(const Question &question, Misses &misses, fi_info **out)
     return -FI_ENODATA;
   }
   std::vector<Found> found;
+  Misses of_near;  // told only where something answered: else the stacks by themselves are nearer
   std::set<std::pair<std::string, uint32_t>> answered;  // the working stacks so far, and parts
   bool reached_hints = false;
   for (Slot &slot : slots) {
@@ -364,11 +369,15 @@ int Front::Impl::choose(const Question &question, Misses &misses, fi_info **out)
                     .rule = slot.candidate.origin});
       continue;
     }
-    reached_hints = ask(slot, question, record, misses, found) || reached_hints;
+    Misses &own = slot.candidate.is_near() ? of_near : misses;
+    reached_hints = ask(slot, question, record, own, found) || reached_hints;
     const Built *built = slot.built.load(std::memory_order_acquire);
     if (built != nullptr && built->stack != nullptr)
       answered.emplace(built->name, slot.candidate.version);
   }
+  if (!found.empty())
+    for (Decision &miss : of_near.sorted()) misses.add(std::move(miss));
+  if (policy.local_shm->value) drop_covered(question.hints, found);
   std::stable_sort(found.begin(), found.end(), is_better);
   tell_selected(found, record);
   if (found.empty() && !reached_hints) tell_cause(record);
@@ -393,14 +402,15 @@ void Front::Impl::tell_selected(const std::vector<Found> &found, DecisionRecord 
                          " answers, the first at place " + std::to_string(i + 1) + "; ";
     if (slot->candidate.preference != Candidate::kNoPreference)
       reason += "number " + std::to_string(slot->candidate.preference + 1) + " in `use`, ";
-    reason += "rank " + std::to_string(found[i].rank);
     const Candidate &candidate = slot->candidate;
+    if (candidate.is_near()) reason += "peers of this host through memory, ";
+    reason += "rank " + std::to_string(found[i].rank);
     record.add({.candidate = candidate.version != 0 ? candidate.label() : found[i].built->name,
                 .stage = Stage::kSelected,
                 .accepted = true,
                 .cause = Cause::kSelected,
                 .reason = std::move(reason),
-                .rule = found[i].rank_rule.empty() ? candidate.origin : found[i].rank_rule});
+                .rule = found[i].rank_rule.empty() ? candidate.cause() : found[i].rank_rule});
   }
 }
 

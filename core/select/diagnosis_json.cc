@@ -132,10 +132,15 @@ Result<std::string> Front::Impl::explain_json(std::string_view wanted) {
   std::string why;
   ordered_json all;
   for (Slot &slot : slots) {
-    const bool labelled = slot.candidate.origin == Rule::stack(std::string(wanted));
+    const Candidate &candidate = slot.candidate;
+    const bool labelled = candidate.origin == Rule::stack(std::string(wanted));
     if (!wanted.empty() && !labelled && !is_called(slot, wanted)) continue;
-    const bool part = labelled || slot.candidate.version != 0;  // perhaps of several
+    const bool part = labelled || candidate.version != 0;  // perhaps of several
     if (!all.empty() && !part) continue;
+    // Without a name it is the best that works, and its near one.
+    if (wanted.empty() && (all.empty() ? candidate.is_near()
+                                       : !candidate.is_near() || all["stack"] != candidate.name))
+      continue;
     if (!slot.candidate.verdict.accepted) {
       why = line_of({.candidate = slot.candidate.name,
                      .reason = slot.candidate.verdict.reason,
@@ -148,11 +153,12 @@ Result<std::string> Front::Impl::explain_json(std::string_view wanted) {
       continue;
     }
     ordered_json json;
-    json["stack"] = built.name;
-    json["origin"] =
-        text_of(slot.candidate.origin.empty() ? Rule::built_in() : slot.candidate.origin);
+    json["stack"] = built.stack->name();
+    if (candidate.is_near()) json["offered_as"] = built.name;
+    const Rule &origin = candidate.cause();
+    json["origin"] = text_of(origin.empty() ? Rule::built_in() : origin);
     json["elements"] = chain_json(built.stack->explain());
-    if (!part) return dump(json);
+    if (!part && !policy.local_shm->value) return dump(json);
     if (all.empty())
       all = std::move(json);
     else

@@ -4,6 +4,7 @@
 #include "core/base/each_element.h"
 #include "core/base/render.h"
 #include "core/select/front_impl.h"
+#include "core/select/near.h"
 
 namespace weft {
 
@@ -59,7 +60,10 @@ LoaderOptions Front::Impl::loader_options() const {
     for (const FilterItem &item : policy.filter->items) {
       each_word(item, [&](const Word &word) { loading.chosen.push_back(lower(word.text)); });
     }
-    // Hooks and the stacks in use are chosen as well.
+    // Hooks and the stacks in use are chosen as well, and what makes near stacks of them.
+    if (policy.local_shm->value)
+      loading.chosen.insert(loading.chosen.end(),
+                            {std::string(kNearLayer), std::string(kNearProvider)});
     for (const Word &hook : policy.hooks) loading.chosen.push_back(lower(hook.text));
     for (const StackSpec &spec : policy.stacks) {
       each_element(spec.elements,
@@ -81,17 +85,26 @@ void Front::Impl::prepare() {
   for (Candidate &candidate : make_candidates(policy, loader->units(), notes)) {
     Slot &slot = slots.emplace_back();  // elements of a deque keep their address
     slot.candidate = std::move(candidate);
-    slot.units = slot.candidate.units();
-    if (!slot.candidate.verdict.accepted) continue;
-    if (const Judgement &verdict = rules.judge(slot.units); !verdict.accepted) {
-      slot.candidate.stage = Stage::kPolicy;
-      slot.candidate.verdict = verdict;
-    }
+    slot.units = slot.candidate.shown_units();
+    if (const StackUnits units = slot.candidate.units(); !units.empty())
+      slot.offers_ep = units.back()->offers_ep;
+    if (slot.candidate.verdict.accepted) judge_by_rules(slot, rules);
   }
   names = check_names(policy, loader->units());
   for (const UnitInfo &unit : loader->units()) (void)settings_of(policy, unit, &names);
   tell_about_configuration();
   ready = true;
+}
+
+// Rules see a near stack as the one whose name it has, and its memory as a provider by itself.
+void Front::Impl::judge_by_rules(Slot &slot, StackRules &rules) const {
+  const Judgement *verdict = &rules.judge(slot.units);
+  if (slot.candidate.is_near())
+    for (const std::string_view name : {kNearLayer, kNearProvider})
+      if (verdict->accepted) verdict = &rules.judge({find_unit(loader->units(), name)});
+  if (verdict->accepted) return;
+  slot.candidate.stage = Stage::kPolicy;
+  slot.candidate.verdict = *verdict;
 }
 
 // A file may have thousands of mistakes, and every process of a job would tell them all. What is

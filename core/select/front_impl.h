@@ -54,13 +54,14 @@ struct Built {
   std::shared_ptr<Stack> stack;            // null: it cannot be used
   std::string name;                        // those of the candidate, without skipped elements
   std::vector<CandidateElement> elements;  // those of the candidate, without skipped ones
-  StackUnits units;                        // the same
+  StackUnits units;                        // those that an application knows, without skipped ones
   DecisionRecord decisions;
 };
 
 struct Slot {
   Candidate candidate;
-  StackUnits units;
+  StackUnits units;        // those that an application knows
+  uint32_t offers_ep = 0;  // of the outermost unit
   std::unique_ptr<const Built> owned;
   std::atomic<const Built *> built{nullptr};  // null: not needed so far
 };
@@ -88,6 +89,7 @@ struct Front::Impl {
   PolicySources sources() const;
   LoaderOptions loader_options() const;
   void prepare();
+  void judge_by_rules(Slot &slot, StackRules &rules) const;
   // Notices for the user that are shown even if something was found: files that were left out,
   // variables without effect.
   void tell_about_configuration();
@@ -128,6 +130,7 @@ struct Front::Impl {
   // it.
   void check_prov_name(const fi_info *hints, Misses &misses) const;
   int getinfo(const Question &question, fi_info **out);
+  std::string tree_of(const fi_info &answer) const;
   // Logs why nothing was found: one warning, and at level info a line for each candidate.
   void tell_misses(const std::vector<Decision> &misses) const;
   int choose(const Question &question, Misses &misses, fi_info **out);
@@ -148,7 +151,7 @@ struct Front::Impl {
   std::vector<Slot *> slots_called(const fi_fabric_attr &attr, const fi_info *info);
   int fabric(fi_fabric_attr *attr, const fi_info *info, fid_fabric **out, void *context);
   int open_fabric(fi_fabric_attr *attr, const fi_info *info, fid_fabric **out, void *context,
-                  StackNames &stack, std::string &why);
+                  StackNames &stack, Rule &local, std::string &why);
 
   // ---- hooks on live objects
   Result<std::shared_ptr<Hook>> live_hook(std::string_view name, std::vector<Setting> more);

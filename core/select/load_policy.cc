@@ -209,16 +209,13 @@ class Merger {
         merge(*find_policy_key("plugins", "path"), &PolicyContent::plugin_path, given);
       }
     }
-    if (const std::string *text = value("FI_CONTROL")) {
-      if (*text != "allow" && *text != "deny")
-        error(Rule::environment("FI_CONTROL"),
-              as_given("FI_CONTROL", *text) + ": write allow or deny: the variable is ignored");
-      else {
-        PolicyContent given;
-        given.control_allow = {*text == "allow", {Rule::environment("FI_CONTROL")}};
-        merge(*find_policy_key("", "control"), &PolicyContent::control_allow, given);
-      }
-    }
+    const auto word = [&](const char *variable, const char *key,
+                          std::optional<Sourced<bool>> PolicyContent::*member) {
+      if (const std::string *text = value(variable))
+        set_word(variable, *text, *find_policy_key("", key), member);
+    };
+    word("FI_CONTROL", "control", &PolicyContent::control_allow);
+    word("FI_LINK", "local", &PolicyContent::local_shm);
     policy_.variables = sources_.environment;
   }
 
@@ -235,6 +232,19 @@ class Merger {
   void refuse(const std::string &variable, const std::string &value, const std::string &reason) {
     error(Rule::environment(variable), as_given(variable, value) + ": " + reason);
     if (!policy_.refusal) policy_.refusal = policy_.diagnostics.back();
+  }
+
+  // One of the two words of a key.
+  void set_word(const char *variable, const std::string &text, const PolicyKey &key,
+                std::optional<Sourced<bool>> PolicyContent::*member) {
+    const auto words = words_of(key.form);
+    if (text != words[0] && text != words[1])
+      return error(Rule::environment(variable),
+                   as_given(variable, text) + ": write " + std::string(words[0]) + " or " +
+                       std::string(words[1]) + ": the variable is ignored");
+    PolicyContent given;
+    given.*member = {text == words[0], {Rule::environment(variable)}};
+    merge(key, member, given);
   }
 
   // Keeps the names of a file that is left out, so that policy_json can report the wrong ones.

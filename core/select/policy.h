@@ -110,7 +110,8 @@ struct Judgement {
 };
 
 // The verdict of enable and disable on one unit. FI_PROVIDER lifts them if it names the unit.
-Judgement judge_unit(const Policy &policy, const UnitInfo &unit);
+// `by_key`: another key of the policy names it, which is as good as an `enable` that is not final.
+Judgement judge_unit(const Policy &policy, const UnitInfo &unit, bool by_key = false);
 
 // Whether FI_PROVIDER names the unit, to have it; whether `enable` does.
 bool filter_names(const Policy &policy, const UnitInfo &unit);

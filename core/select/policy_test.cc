@@ -49,6 +49,22 @@ TEST_F(PolicyTest, ControlIsTheSitesToForbid) {
   EXPECT_THAT(texts(policy), HasSubstr("control is final in " + path));
 }
 
+TEST_F(PolicyTest, LocalIsForAllToChoose) {
+  EXPECT_FALSE(load().local_shm->value);
+  EXPECT_TRUE(load({{"FI_LINK", "shm"}}).local_shm->value);
+  EXPECT_THAT(texts(load({{"FI_LINK", ""}})), HasSubstr("FI_LINK=: write shm or none"));
+  site("version: 1\nlocal: shm\n");
+  EXPECT_TRUE(load().local_shm->value);
+  EXPECT_EQ(load().local_shm->origin.where.line, 2u);
+  EXPECT_FALSE(load({{"FI_LINK", "none"}}).local_shm->value);
+  const std::string path = site("version: 1\nlocal: shm\nfinal: [local]\n");
+  const Policy policy = load({{"FI_LINK", "none"}});
+  EXPECT_TRUE(policy.local_shm->value);
+  EXPECT_THAT(texts(policy), HasSubstr("local is final in " + path));
+  secure_ = true;
+  EXPECT_TRUE(load().local_shm->value);
+}
+
 TEST_F(PolicyTest, TheStrongerSourceCounts) {
   vendor(
       "version: 1\nplugins: {probe_budget_ms: 1}\nparams: {tcp: {iface: a, connect_timeout_ms: "

@@ -98,7 +98,7 @@ class Front::Impl::Composer {
                          .cause = Cause::kElement,
                          .reason = std::move(reason),
                          .remedy = std::move(remedy),
-                         .rule = slot_.candidate.origin});
+                         .rule = slot_.candidate.cause()});
   }
 
   Impl &front_;
@@ -113,23 +113,27 @@ void Front::Impl::compose(const Slot &slot, Built &made) {
   if (Composer(*this, slot, made).chain(slot.candidate.elements, plan.elements, kept.elements) !=
       Composer::Composed::kWhole)
     return;
-  made.units = kept.units();
+  kept.tree = slot.candidate.tree;
+  made.units = kept.shown_units();
+  const std::string name = stack_name(made.units);
+  const std::string &shown = slot.candidate.only_by_name ? slot.candidate.name : name;
+  plan.name = kept.is_near() ? stack_name(kept.units()) : shown;
+  plan.prov_name = shown;
   made.elements = std::move(kept.elements);
-  plan.name = slot.candidate.only_by_name ? slot.candidate.name : stack_name(made.units);
   plan.version = slot.candidate.version;
   plan.protocol = slot.candidate.protocol;
   plan.calls = calls;
   plan.tell = [this](const std::string &line) { notice(line); };
   Result<std::shared_ptr<Stack>> stack = Stack::build(plan, &options.services, options.objects);
   if (stack) {
-    made.name = plan.name;
+    made.name = plan.prov_name;
     made.stack = *std::move(stack);
   } else {
     made.decisions.add({.candidate = slot.candidate.label(),
                         .stage = Stage::kInit,
                         .cause = Cause::kUnit,
                         .reason = stack.error().text,
-                        .rule = slot.candidate.origin});
+                        .rule = slot.candidate.cause()});
     if (stack.error().code == FI_EINVAL && has_settings(plan.elements))
       tell_wrong_setting(stack.error().text);
   }
@@ -201,8 +205,7 @@ std::vector<Slot *> Front::Impl::slots_called(const fi_fabric_attr &attr, const 
       info != nullptr && info->ep_attr != nullptr ? ep_type_of(*info->ep_attr) : FI_EP_UNSPEC;
   const auto fits = [&](const Slot *slot) {
     if (slot->candidate.version == attr.prov_version) return 2;
-    return type > FI_EP_UNSPEC && type <= FI_EP_RDM &&
-                   (slot->units.back()->offers_ep & WEFT_EP_BIT(type)) != 0
+    return type > FI_EP_UNSPEC && type <= FI_EP_RDM && (slot->offers_ep & WEFT_EP_BIT(type)) != 0
                ? 1
                : 0;
   };
@@ -216,12 +219,14 @@ std::vector<Slot *> Front::Impl::slots_called(const fi_fabric_attr &attr, const 
 int Front::Impl::fabric(fi_fabric_attr *attr, const fi_info *info, fid_fabric **out,
                         void *context) {
   StackNames stack;
+  Rule local;
   std::string why;
-  const int ret = open_fabric(attr, info, out, context, stack, why);
+  const int ret = open_fabric(attr, info, out, context, stack, local, why);
   if (ret == 0) {
     log(FI_LOG_FABRIC, "fi_fabric", __LINE__,
-        "stack " + std::string(attr->prov_name) + " opened: application > " + text_of(stack) +
-            " > wire",
+        "stack " + std::string(attr->prov_name) +
+            (local.empty() ? "" : " with `local: shm` (" + text_of(local) + ")") +
+            " opened: application > " + text_of(stack) + " > wire",
         FI_LOG_INFO);
   } else {
     log(FI_LOG_FABRIC, "fi_fabric", __LINE__, why);
@@ -233,7 +238,7 @@ int Front::Impl::fabric(fi_fabric_attr *attr, const fi_info *info, fid_fabric **
 }
 
 int Front::Impl::open_fabric(fi_fabric_attr *attr, const fi_info *info, fid_fabric **out,
-                             void *context, StackNames &stack, std::string &why) {
+                             void *context, StackNames &stack, Rule &local, std::string &why) {
   prepare();
   if (attr->prov_name == nullptr || attr->prov_name[0] == '\0') {
     why = "attr.prov_name is not set: take the attributes from fi_getinfo()";
@@ -253,6 +258,7 @@ int Front::Impl::open_fabric(fi_fabric_attr *attr, const fi_info *info, fid_fabr
     }
     *out = *opened;
     stack = names_of_elements(built.elements);
+    local = slot->candidate.local;
     return 0;
   }
   why = "no stack " + in_quotes(attr->prov_name) +

@@ -296,7 +296,8 @@ Result<std::shared_ptr<Stack>> Stack::build(const StackPlan &plan,
   WEFT_CHECK(stack->add_chain(plan.elements, 0));
   // A stack with its own name or version shows it to applications.
   Element &outermost = *stack->elements_.back();
-  if (!plan.name.empty()) outermost.stack = plan.name;
+  const std::string &shown = plan.prov_name.empty() ? plan.name : plan.prov_name;
+  if (!shown.empty()) outermost.stack = shown;
   if (plan.version != 0) outermost.prov_version = plan.version;
   outermost.replaced_protocol = plan.protocol;
   for (const auto &element : stack->elements_)

@@ -55,12 +55,13 @@ struct PlanElement {
 };
 
 struct StackPlan {
-  std::string name;                         // prov_name, from the wire up, without hooks
+  std::string name;                         // from the wire up, without hooks; prov_name
   std::vector<PlanElement> elements;        // from the application down to the wire
   uint32_t version = 0;                     // prov_version; 0: that of the outermost unit
   uint32_t protocol = 0;                    // of the provider whose place it takes; 0: of none
   std::shared_ptr<PluginCalls> calls = {};  // knows what is called
-  TellLine tell = {};  // gets a line for each variable that a unit does not take
+  TellLine tell = {};          // gets a line for each variable that a unit does not take
+  std::string prov_name = {};  // what applications see in place of `name`; empty: that
 };
 
 class Stack : public std::enable_shared_from_this<Stack> {

@@ -67,6 +67,8 @@ void print_chain(const Json &chain, size_t indent) {
 
 void print_stack(const Json &stack) {
   absl::PrintF("%s\n", emphasized(text_of(stack, "stack"), Emphasis::kStrong));
+  if (const std::string name = text_of(stack, "offered_as"); !name.empty())
+    print_field("to programs", name, 11, 2);
   print_field("from", text_of(stack, "origin"), 4, 2);
   absl::PrintF("\napplication\n");
   print_chain(array_of(stack, "elements"), 2);

@@ -141,6 +141,8 @@ std::string number_of(const Json &json, const char *key) {
 
 std::string answer_text(const Json &answer) {
   std::string text = text_of(answer, "provider");
+  if (const std::string stack = text_of(answer, "stack"); !stack.empty())
+    absl::StrAppend(&text, " (", stack, ")");
   for (const char *key : {"endpoint", "domain", "source"}) {
     if (const std::string part = text_of(answer, key); !part.empty() && part != "FI_EP_UNSPEC")
       absl::StrAppend(&text, " ", part);
