@@ -61,7 +61,16 @@ constexpr ManyNames kManyNames[] = {
     {"FI_PROVIDER", [](size_t) { return std::string("use: []\n"); },
      [](size_t n) { return many(n, "", ",") + "tcp"; }},
     {"FI_PROVIDER=^", [](size_t) { return std::string("use: []\n"); },
-     [](size_t n) { return "^" + many(n, "", ",") + "tcp"; }}};
+     [](size_t n) { return "^" + many(n, "", ",") + "tcp"; }},
+    {"FI_PROVIDER, branches", [](size_t) { return std::string("use: []\n"); },
+     [](size_t n) { return "(" + many(n, "", "+") + "tcp);rxm"; }},
+    {"FI_PROVIDER, stacks with branches", [](size_t) { return std::string("use: []\n"); },
+     [](size_t n) { return many(n / 2, "(", "+tcp);rxm,") + "tcp"; }},
+    {"local",
+     [](size_t n) {
+       return "local: shm\nstacks:\n" + many(n / 4, " ", ": [{layer: rxm}, {provider: tcp}]\n");
+     },
+     nullptr}};
 
 // With so many times the names, what is proportional takes about that many times as much of the
 // processor's time, and what is quadratic hundreds of times.
