@@ -114,6 +114,8 @@ class Session {
   int finish();
 
  private:
+  void write_counts(const std::string &folder) const;
+
   int rank_ = 0;
   int size_ = 0;
   bool quick_ = false;
