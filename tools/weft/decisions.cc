@@ -15,6 +15,16 @@ size_t stage_index(const std::string &stage) {
   return static_cast<size_t>(std::find(all.begin(), all.end(), stage) - all.begin());
 }
 
+Decision decision_of(const Json &json) {
+  return {.candidate = text_of(json, "candidate"),
+          .stage = text_of(json, "stage"),
+          .accepted = flag_of(json, "accepted"),
+          .reason = text_of(json, "reason"),
+          .remedy = text_of(json, "remedy"),
+          .rule = text_of(json, "rule"),
+          .lost = flag_of(json, "lost")};
+}
+
 }  // namespace
 
 const std::vector<std::string> &stages() {
@@ -40,17 +50,18 @@ const char *Candidate::verdict() const {
   return chosen() ? "selected" : last().accepted ? "usable" : "rejected";
 }
 
+Decision on_first_answer(const Json &decisions) {
+  if (!decisions.is_array()) return {};
+  for (const Json &one : decisions)
+    if (flag_of(one, "accepted") && text_of(one, "stage") == "selected") return decision_of(one);
+  return {};
+}
+
 std::vector<Candidate> by_candidate(const Json &decisions) {
   std::vector<Candidate> candidates;
   if (!decisions.is_array()) return candidates;
   for (const Json &one : decisions) {
-    Decision decision{.candidate = text_of(one, "candidate"),
-                      .stage = text_of(one, "stage"),
-                      .accepted = flag_of(one, "accepted"),
-                      .reason = text_of(one, "reason"),
-                      .remedy = text_of(one, "remedy"),
-                      .rule = text_of(one, "rule"),
-                      .lost = flag_of(one, "lost")};
+    Decision decision = decision_of(one);
     const auto known =
         std::find_if(candidates.begin(), candidates.end(),
                      [&](const Candidate &other) { return other.name == decision.candidate; });

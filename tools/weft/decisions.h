@@ -35,6 +35,10 @@ struct Candidate {
 // In the order in which they first appear.
 std::vector<Candidate> by_candidate(const Json &decisions);
 
+// The decision on the stack that the first answer is of: those on selected stacks are in the order
+// of their answers, and several stacks may have one name. Empty: nothing was selected.
+Decision on_first_answer(const Json &decisions);
+
 // The stages of the pipeline, in order.
 const std::vector<std::string> &stages();
 

@@ -29,6 +29,16 @@ TEST(ByCandidateTest, KeepsOrderAndFindsTheVerdict) {
   EXPECT_STREQ(candidates[2].verdict(), "rejected");
 }
 
+TEST(OnFirstAnswerTest, IsTheFirstThatWasSelected) {
+  const Json decisions = {decision("tcp", "init", true, "loaded"),
+                          decision("udp", "selected", false, "never"),
+                          decision("tcp((shm+tcp);link)", "selected", true, "place 1"),
+                          decision("tcp", "selected", true, "place 6")};
+  EXPECT_EQ(on_first_answer(decisions).reason, "place 1");
+  EXPECT_EQ(on_first_answer(Json::array()).reason, "");
+  EXPECT_EQ(on_first_answer(Json(1)).reason, "");
+}
+
 TEST(ByCandidateTest, IgnoresOtherJson) {
   EXPECT_TRUE(by_candidate(Json::object()).empty());
   EXPECT_TRUE(by_candidate(Json::array()).empty());

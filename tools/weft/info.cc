@@ -35,9 +35,7 @@ Result<int> run(const InfoOptions &options) {
   const std::vector<Offer> offers = offers_of(found.list.get());
   const Result<Json> why = library.why("");
   const std::vector<Candidate> candidates = why ? by_candidate(*why) : std::vector<Candidate>();
-  std::string reason;
-  for (const Candidate &candidate : candidates)
-    if (!offers.empty() && candidate.name == offers.front().stack) reason = candidate.last().reason;
+  const std::string reason = why && !offers.empty() ? on_first_answer(*why).reason : "";
 
   if (options.json) {
     Json json = {{"library", library_json(library)}, {"offers", offers_json(offers)}};

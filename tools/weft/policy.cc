@@ -130,10 +130,7 @@ Result<ProgramAnswer> ask_as(const Library &library, const std::string &hints) {
 
 // The last decision on what the program gets.
 Decision reason_of(const ProgramAnswer &program) {
-  for (const Candidate &candidate : by_candidate(program.decisions))
-    if (!program.offers.empty() && candidate.name == program.offers.front().stack)
-      return candidate.last();
-  return {};
+  return program.offers.empty() ? Decision() : on_first_answer(program.decisions);
 }
 
 Json program_json(const ProgramAnswer &program) {

@@ -53,7 +53,7 @@ PYTHON
 }
 
 site=/etc/weft/10-site.yaml user=$tmp/config/weft/weft.yaml
-sample laptop.yaml "$user" 'domains[0] == "lo" and [o["domain"] for o in offers if o["stack"] == "tcp"][-1] == "wl0" and "docker0" not in domains and chosen["reason"].endswith("rank 700")' \
+sample laptop.yaml "$user" 'domains[0] == "lo" and [o["domain"] for o in offers if o["stack"] == "tcp"][-1] == "wl0" and "docker0" not in domains and chosen["reason"].endswith("peers of this host through memory, rank 700")' \
   --as "--ep rdm"
 sample laptop.yaml "$site" '"not in providers.enable" in why("cxi")["reason"] and offers == []' --as "--ep rdm -p cxi"
 sample ethernet.yaml "$site" 'domains[0] == "eth1" and "eth0" in domains and "docker0" not in domains and ":15:" in chosen["rule"]' --as "--ep rdm"
