@@ -172,9 +172,9 @@ typedef struct weft_offer {
  * `stack` names the providers and layers from the wire up, without hooks: "tcp;ofi_rxm". Where a
  * layer stands over several providers, these are in brackets, in the order of wrap's array, with a
  * plus between them: "(shm+tcp;ofi_rxm);link" is link over shm and over rxm over tcp. Brackets may
- * stand in brackets. Each unit has its ofi_name. fabric_attr.prov_name of an answer has the same
- * form; what a layer gets from an inner provider names only that provider's part ("tcp;ofi_rxm").
- * A stack that a program asked for by the label that the site gave it has this label in both.
+ * stand in brackets. Each unit has its ofi_name. fabric_attr.prov_name has the same form: for a
+ * layer that asks, the inner provider's part; for a program, what it knows ("tcp", although `local`
+ * made "(shm+tcp);link" of it). A label of the site, if the program asked by it, is in both.
  *
  * `place` counts the elements, hooks too, from the application down. Behind a layer come all
  * elements of its first inner provider, then all of the second, and so on. So it is a number of its
