@@ -10,7 +10,8 @@
 //
 // After something came through memory the network is left out, but for one look of kLeastShare.
 // Each of these looks that finds nothing halves how often there is one, down to one of kMostShare;
-// so it is until kFruitless looks have found nothing through memory either. If the network has
+// so it is until kFruitless looks have found nothing through memory either. That is some
+// microseconds, which a peer with a far core needs for its answer. If the network has
 // something, it is looked at each time again. By any thread, without a lock: where several look,
 // one may be left out more or less. Not for threads that are about to sleep, which look at both.
 #ifndef WEFT_PLUGINS_LINK_PACE_H
@@ -24,7 +25,7 @@ namespace weft::link {
 
 class Pace {
  public:
-  static constexpr unsigned kLeastShare = 32, kMostShare = 512, kFruitless = 32;
+  static constexpr unsigned kLeastShare = 32, kMostShare = 1024, kFruitless = 256;
 
   // `local`, `network`: how many events there were of each until now.
   bool is_turn_of_network(uint64_t local, uint64_t network) {

@@ -23,7 +23,7 @@ inline constexpr weft_param kAll[] = {
                    1, 65536),
     sdk::int_param("rx_size", "1024", "default of rx_attr.size: receives expected per endpoint", 1,
                    65536),
-    sdk::yield_after_param(),
+    sdk::yield_after_param("384"),  // 256 reads of memory alone, and 128 of both (pace.h)
 };
 }  // namespace parameters
 
