@@ -35,7 +35,7 @@ TEST(Template, NamesOfUnits) {
     EXPECT_TRUE(check_unit_name(good)) << good;
   const std::string longest(40, 'x');
   EXPECT_TRUE(check_unit_name(longest));
-  for (const std::string bad :
+  for (const std::string &bad :
        {std::string(), longest + "x", std::string("Frob"), std::string("2frob"),
         std::string("-frob"), std::string("frob-"), std::string("fr ob"), std::string("../frob"),
         std::string("fr;ob"), std::string("fr\0ob", 5), std::string("fr\xc3\xb6")})
@@ -46,7 +46,7 @@ TEST(Template, NamesOfUnits) {
 TEST(Template, NamesOfVendors) {
   for (const char *good : {"Frobco", "Frob & Co. (GmbH)", "M\xc3\xbcller"})
     EXPECT_TRUE(check_vendor(good)) << good;
-  for (const std::string bad :
+  for (const std::string &bad :
        {std::string(), std::string(61, 'x'), std::string("a\"b"), std::string("a\\"),
         std::string("a;b"), std::string("a\nb"), std::string(" "), std::string("a "),
         std::string("a\xff"), std::string("$(x)"), std::string("a <b@c>")})

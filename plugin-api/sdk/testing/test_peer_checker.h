@@ -74,8 +74,9 @@ class Checker final : public Watcher {
       for (const WirePtr &link : links(by, peer, *own)) {
         // What came on it may be here before its answer.
         const uint64_t known_at = link->known_at[by.side_of(*link)];
-        if (known_at != 0)
+        if (known_at != 0) {
           EXPECT_LE(world_.now - known_at, doubt) << who << ", though the peer has answered";
+        }
       }
     }
     if (peer.index >= Av::kContext && !by.has_called(peer.at)) on_false_context(by, peer, who);
