@@ -143,6 +143,8 @@ of shm or link turns it off, and so does
 .Li FI_PROVIDER=^shm ;
 .Ic enable
 need not name shm, unless it is final.
+Nobody gets it unasked, because link refuses what no hint asks for: an address vector with a name, a
+counter of bytes, and a domain that is opened by another answer than its fabric.
 )"},
     {"params", R"(A key is made of a\(enz, 0\(en9 and
 .Ql _ .

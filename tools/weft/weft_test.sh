@@ -3,18 +3,16 @@
 #
 # Tests the command weft as a user runs it.
 #
-#   weft_test.sh BIN_DIR LIB_DIR ODD_PLUGINS TOY_UNITS
+#   weft_test.sh BIN_DIR LIB_DIR ODD_PLUGINS
 #
-# BIN_DIR holds weft and fi_info, LIB_DIR libfabric.so.1 with weft/tcp.so, ODD_PLUGINS what testdata/odd_plugin.c makes,
-# TOY_UNITS what core/select/testdata makes: with link, a layer over several providers.
+# BIN_DIR holds weft and fi_info, LIB_DIR libfabric.so.1 with weft/tcp.so, ODD_PLUGINS what testdata/odd_plugin.c makes.
 # Home, cache and configuration are those of a temporary folder; /etc/weft of this machine counts as on any other.
 
 set -u
 
-bin=$(cd "${1:?usage: weft_test.sh BIN_DIR LIB_DIR ODD_PLUGINS TOY_UNITS}" && pwd) || exit 2
+bin=$(cd "${1:?usage: weft_test.sh BIN_DIR LIB_DIR ODD_PLUGINS}" && pwd) || exit 2
 lib=$(cd "${2:?no LIB_DIR}" && pwd) || exit 2
 odd=$(cd "${3:?no ODD_PLUGINS}" && pwd) || exit 2
-toys=$(cd "${4:?no TOY_UNITS}" && pwd) || exit 2
 limit=120 # seconds for any one program: far more than it needs, so that nothing can hang
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -249,20 +247,20 @@ json 0 'j["stack"] == "tcp" and "mine" in j["origin"]' "explain: stack of the co
 
 # --- a layer over several providers ----------------------------------------------------------------
 
-printf 'version: 1\nstacks:\n  fast:\n  - layer: link\n    over:\n    - [{provider: udp}]\n    - [{layer: rxm}, {provider: tcp}]\nuse: [fast]\n' \
+printf 'version: 1\nstacks:\n  fast:\n  - layer: link\n    over:\n    - [{provider: shm}]\n    - [{layer: rxm}, {provider: tcp}]\nuse: [fast]\n' \
   >"$work/tree.yaml"
-tree=(env FI_PROVIDER_PATH="$toys" FI_CONFIG="$work/tree.yaml")
+tree=(env FI_CONFIG="$work/tree.yaml")
 says 0 '^ +\+- branch 2 of 2$' "explain: branches" "${tree[@]}" "$bin/weft" explain fast
 says 0 '^      layer rxm \(ofi_rxm\)$' "explain: what stands in a branch" "${tree[@]}" "$bin/weft" explain fast
-json 0 'j["stack"] == "(udp+tcp;ofi_rxm);link" and [[e["unit"] for e in b] for b in j["elements"][0]["branches"]] == [["udp"], ["rxm", "tcp"]]
+json 0 'j["stack"] == "(shm+tcp;ofi_rxm);link" and [[e["unit"] for e in b] for b in j["elements"][0]["branches"]] == [["shm"], ["rxm", "tcp"]]
   and j["elements"][0]["branches"][1][0]["kind"] == "layer"' "explain: branches, JSON" "${tree[@]}" "$bin/weft" explain fast --json
-says 0 '\(udp\+tcp;ofi_rxm\);link' "why: a stack with branches" "${tree[@]}" "$bin/weft" why link
-says 0 'stacks\.fast +.*"over":\[\[\{"provider":"udp"\}\],\[\{"layer":"rxm"\},\{"provider":"tcp"\}\]\]' \
+says 0 '\(shm\+tcp;ofi_rxm\);link' "why: a stack with branches" "${tree[@]}" "$bin/weft" why link
+says 0 'stacks\.fast +.*"over":\[\[\{"provider":"shm"\}\],\[\{"layer":"rxm"\},\{"provider":"tcp"\}\]\]' \
   "config show: branches" "${tree[@]}" "$bin/weft" config show
-says 0 'provider: \(udp\+tcp;ofi_rxm\);link$' "fi_info: a stack with branches" "${tree[@]}" "$bin/fi_info" -p link
-says 0 'stands on  +2 to 3 providers' "plugin list: a layer over several" "${tree[@]}" "$bin/weft" plugin list -v
-sed -i 's/provider: udp/provider: udp}, {layer: rxm/' "$work/tree.yaml"
-says 1 'tree\.yaml:6:25: error: layer .rxm. stands below the provider .udp.' "config lint: in a branch" \
+says 0 'provider: \(shm\+tcp;ofi_rxm\);link$' "fi_info: a stack with branches" "${tree[@]}" "$bin/fi_info" -p link
+says 0 'stands on  +2 providers' "plugin list: a layer over several" "${tree[@]}" "$bin/weft" plugin list -v
+sed -i 's/provider: shm/provider: shm}, {layer: rxm/' "$work/tree.yaml"
+says 1 'tree\.yaml:6:25: error: layer .rxm. stands below the provider .shm.' "config lint: in a branch" \
   "$bin/weft" config lint "$work/tree.yaml"
 
 # --- config ----------------------------------------------------------------------------------------
