@@ -12,6 +12,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
@@ -316,15 +317,30 @@ void outlive(KillParty &party, Witness &witness, int nurse, unsigned seed) {
   must(fi_av_remove(party.node.av, &target.to, 1, 0));
 }
 
-std::vector<unsigned> seeds_of_kills() {
-  if (const char *seed = std::getenv("WEFT_TEST_SEED")) return {unsigned(std::atoi(seed))};
-  const char *count = std::getenv("WEFT_TEST_SEEDS");
-  std::vector<unsigned> seeds(count != nullptr ? size_t(std::atoi(count)) : 10);
-  for (size_t i = 0; i < seeds.size(); ++i) seeds[i] = unsigned(i) + 1;
-  return seeds;
+// Ten of them, or as many as WEFT_TEST_SEEDS says, or WEFT_TEST_SEED alone. A process of the test has
+// so many that it ends soon, and that what it leaves behind with each would be seen.
+constexpr unsigned kSeedsOfAProcess = 50;
+struct KillSeeds {
+  unsigned first, end;
+};
+void PrintTo(const KillSeeds &seeds, std::ostream *out) {
+  *out << seeds.first << " to " << seeds.end - 1;
+}
+std::vector<KillSeeds> seeds_of_kills() {
+  if (const char *seed = std::getenv("WEFT_TEST_SEED"))
+    return {{unsigned(std::atoi(seed)), unsigned(std::atoi(seed)) + 1}};
+  const char *text = std::getenv("WEFT_TEST_SEEDS");
+  const unsigned count = text != nullptr ? unsigned(std::atoi(text)) : 10;
+  std::vector<KillSeeds> all;
+  for (unsigned first = 1; first <= count; first += kSeedsOfAProcess)
+    all.push_back({first, std::min(first + kSeedsOfAProcess, count + 1)});
+  return all;
 }
 
-TEST(RdmKill, AnythingUnderWayEnds) {
+struct RdmKill : ::testing::TestWithParam<KillSeeds> {};
+INSTANTIATE_TEST_SUITE_P(Seeds, RdmKill, ::testing::ValuesIn(seeds_of_kills()));
+
+TEST_P(RdmKill, AnythingUnderWayEnds) {
   covers("errors of dead peers");
   NEEDS_PROCESSES();
   if (!in_fresh_process({kNoControl})) return;
@@ -332,15 +348,14 @@ TEST(RdmKill, AnythingUnderWayEnds) {
   RDM_NEEDS(FI_RMA);
   KillParty party(options_of_kills());
   Witness witness(party);
-  const std::vector<unsigned> seeds = seeds_of_kills();
+  const auto [first, end] = GetParam();
   int before = 0;
-  for (const unsigned seed : seeds) {
+  for (unsigned seed = first; seed != end && !HasFailure(); ++seed) {
     outlive(party, witness, nursery.socket(), seed);
-    if (::testing::Test::HasFailure()) break;
-    if (seed <= seeds.size() / 2) before = std::max(before, count_descriptors());
+    if (seed <= (first + end) / 2) before = std::max(before, count_descriptors());
   }
   EXPECT_TRUE(party.until([&] { return count_descriptors() <= before; }))
-      << count_descriptors() << " descriptors, " << before << " at most in the first half";
+      << count_descriptors() << " descriptors, at most " << before << " in the first half";
   tell(nursery.socket(), 0);
   nursery.join();
 }
