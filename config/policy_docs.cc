@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// ---- the JSON Schema
+// ---- the JSON Schema ----
 
 Json reference(const char *name) {
   return {{"$ref", std::string("#/$defs/") + name}};
@@ -168,7 +168,7 @@ std::string pretty(const Json &json, size_t indent, size_t column) {
   return json.is_object() ? "{" + out + "}" : "[" + out + "]";
 }
 
-// ---- the manual page
+// ---- the manual page ----
 
 // The form of a value behind the name of its key.
 std::string form_of(const PolicyKey &key) {

@@ -203,8 +203,7 @@ TEST(Info, NicsOfProvidersCopyAndFreeThemselves) {
   EXPECT_EQ(alive, 0);
 }
 
-// ---- old layouts: sizes as release 1.0 ... had them, in numbers, independent of offsetof in
-// info.cc -------
+// ---- old layouts, in numbers, independent of offsetof in info.cc ----
 
 struct OldSizes {
   InfoLayout layout;

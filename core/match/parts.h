@@ -82,7 +82,7 @@ class Check {
   std::vector<Refusal> refusals_;
 };
 
-// ---- capabilities.cc
+// ---- capabilities.cc ----
 
 constexpr uint64_t kMessageModifiers = FI_SEND | FI_RECV;
 constexpr uint64_t kMemoryModifiers = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
@@ -114,7 +114,7 @@ uint64_t returned_domain_caps(const fi_info *hints, const fi_info &offer);
 // Whether peers reach memory of an endpoint with these capabilities.
 bool is_target(uint64_t caps);
 
-// ---- memory_modes.cc
+// ---- memory_modes.cc ----
 
 // The API version in which mr_mode became a set of requirements.
 constexpr uint32_t kMrBits = FI_VERSION(1, 5);
@@ -122,7 +122,7 @@ constexpr uint32_t kMrBits = FI_VERSION(1, 5);
 void check_mr_mode(Check &check, uint32_t version, const fi_info *hints, const fi_info &offer);
 void narrow_mr_mode(uint32_t version, const fi_info *hints, fi_info &offer, uint64_t caps);
 
-// ---- addresses.cc
+// ---- addresses.cc ----
 
 void check_addresses(Check &check, uint64_t flags, const fi_info &hints, const fi_info &offer);
 

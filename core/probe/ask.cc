@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-// ---- what stands beneath a layer: a provider that offers nothing
+// ---- what stands beneath a layer: a provider that offers nothing ----
 
 int32_t offer_nothing(void *, uint32_t, const char *, const char *, uint64_t, const fi_info *,
                       fi_info **, weft_error *why) {

@@ -36,7 +36,7 @@ std::string string_of(const char *text) {
   return text != nullptr ? text : "";
 }
 
-// ---- files
+// ---- files ----
 
 struct Descriptor {
   int fd;
@@ -122,7 +122,7 @@ Result<const weft_config_reader *> open_reader(const PolicySources &sources) {
   return reader;
 }
 
-// ---- merging
+// ---- merging ----
 
 class Merger {
  public:

@@ -17,7 +17,7 @@
 namespace weft::verbs {
 namespace {
 
-// The sheet, section 3.
+// The values are those of stock libfabric's endpoints.
 rdma_conn_param connection_parameters(std::span<const uint8_t> data, bool shared) {
   rdma_conn_param param{};
   param.private_data = data.data();

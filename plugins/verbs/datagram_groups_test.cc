@@ -344,7 +344,7 @@ TEST(VerbsGroups, AreOfferedWhereTheDeviceHasThem) {
   EXPECT_EQ(caps_of(device) & FI_MULTICAST, 0u);
 }
 
-// ---- aliases
+// ---- aliases ----
 
 TEST(VerbsDatagramAliases, HaveFlagsOfTheirOwnAndTheRestIsTheEndpoints) {
   TestNode node;

@@ -31,7 +31,8 @@ TEST(VerbsRequestData, HasTheHeaderBetweenNativeAddressesOnly) {
   const sdk::Address b = native("[fe80::2]:0xffff:0x106:0x0?sid=0x1064321");
   const RequestData request(data, a, b);
   ASSERT_EQ(request.bytes().size(), kIpHeaderSize + 6);
-  // The sheet, 2.2: version 0, no version of IP, the source's port, both GIDs.
+  // The header of the RDMA IP CM service (InfiniBand, annex A11): version 0, no version of IP, the
+  // source's port, both GIDs.
   const uint8_t head[] = {0, 0, 0x12, 0x34, 0xfe, 0x80};
   EXPECT_EQ(std::memcmp(request.bytes().data(), head, sizeof head), 0);
   EXPECT_EQ(request.bytes()[19], 1);

@@ -80,7 +80,7 @@ LinkOptions with_cache(size_t count = 1024) {
     GTEST_SKIP() << "the kernel watches no memory: " << monitor.error().text; \
   }
 
-// ---- the cache
+// ---- the cache ----
 
 TEST(VerbsRegions, AreRegisteredEachTimeWithoutACache) {
   Link link;
@@ -202,7 +202,7 @@ TEST(VerbsRegions, OfManyThreads) {
   EXPECT_GT(counters["mr_cache_hits"], 0u);
 }
 
-// ---- memory of devices: a file in memory stands for it, at addresses that the process cannot read
+// ---- memory of devices: a file in memory, at addresses that the process cannot read ----
 
 class FakeDeviceMemory {
  public:
@@ -341,7 +341,7 @@ TEST(VerbsDeviceMemory, IsNotOfferedWhereTheDeviceHasNone) {
   EXPECT_THAT(link.node.log(), HasSubstr("has no dma-buf"));
 }
 
-// ---- bindings
+// ---- bindings ----
 
 // Without FI_MR_ENDPOINT a region belongs to its domain: every endpoint of it reaches the region,
 // bound or not.

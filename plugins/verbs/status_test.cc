@@ -68,7 +68,7 @@ void expect_entry(Side &side, const fi_cq_err_entry &error, const StatusCase &c,
   EXPECT_STREQ(text, ibv_wc_status_str(c.status));
 }
 
-// ---- connected endpoints: any error ends the connection, at both sides
+// ---- connected endpoints: any error ends the connection, at both sides ----
 
 enum class Kind { kSend, kReceive, kSharedReceive, kRead, kWrite, kFetchingAtomic, kCompareAtomic };
 constexpr Kind kKinds[] = {Kind::kSend,  Kind::kReceive,        Kind::kSharedReceive, Kind::kRead,
@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(All, VerbsStatus,
                                   name_of(std::get<1>(info.param));
                          });
 
-// ---- datagrams: the operation fails, and the endpoint goes on
+// ---- datagrams: the operation fails, and the endpoint goes on ----
 
 class VerbsDatagramStatus : public testing::TestWithParam<StatusCase> {};
 

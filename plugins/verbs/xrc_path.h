@@ -35,7 +35,7 @@ namespace weft::verbs {
 class XrcDomain;
 class XrcEndpoint;
 
-// The sheet, section 3; of lookups the private data alone count.
+// The values are those of stock libfabric's endpoints. A lookup uses the private data alone.
 rdma_conn_param xrc_parameters(std::span<const uint8_t> data);
 
 class XrcInitiator final : private ChannelUser, private DeviceUser {

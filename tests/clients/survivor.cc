@@ -101,7 +101,7 @@ struct Options {
   int timeout = 60;
 };
 
-// ---- one of the four
+// ---- one of the four ----
 
 class Peer {
  public:
@@ -416,7 +416,7 @@ class Peer {
   std::string line_;
 };
 
-// ---- the director
+// ---- the director ----
 
 struct Report {
   Counts received{}, errors{}, broken{}, sent{}, outstanding{}, last_error{};

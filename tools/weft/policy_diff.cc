@@ -69,7 +69,7 @@ Result<Side> ask_side(const std::string &file, const std::string &place,
   return side;
 }
 
-// ---- lists of lines
+// ---- lists of lines ----
 
 // What two lists have in common is left out. `text` makes what is compared.
 struct Change {
@@ -108,7 +108,7 @@ void print_change(const Change &change, Line line) {
   if (change.order) absl::PrintF("  the same, in another order\n");
 }
 
-// ---- keys
+// ---- keys ----
 
 struct KeyChange {
   std::string key;
@@ -172,7 +172,7 @@ void print_keys(const std::vector<KeyChange> &changes) {
   }
 }
 
-// ---- programs
+// ---- programs ----
 
 struct ProgramChange {
   std::string hints;
@@ -235,7 +235,7 @@ Json programs_json(const std::vector<ProgramChange> &changes) {
   return list;
 }
 
-// ---- both
+// ---- both ----
 
 // Both files are read at one place: --as-file, or that of the first that stands where files are
 // read, or that of the last.

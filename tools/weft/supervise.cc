@@ -48,7 +48,7 @@ struct Culprit {
   std::string unit, library, reason;
 };
 
-// ---- in the child
+// ---- in the child ----
 
 void write_line(int fd, const std::string &line) {
   for (size_t done = 0; done < line.size();) {
@@ -112,7 +112,7 @@ int run_here(const std::string &command, const Before &before, const std::functi
   }));
 }
 
-// ---- in the parent
+// ---- in the parent ----
 
 // What a child has told of its calls.
 class Steps {

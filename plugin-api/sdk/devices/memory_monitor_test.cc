@@ -24,7 +24,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// ---- ways of changing memory: `change` gets pages of which the cache knows the middle ones
+// ---- ways of changing memory: `change` gets pages of which the cache knows the middle ones ----
 
 struct Way {
   const char *name;
@@ -163,7 +163,7 @@ TEST(MemoryMonitor, IsNotCurrentBetweenTheEventsOfACall) {
   }
 }
 
-// ---- what is refused
+// ---- what is refused ----
 
 TEST(MemoryMonitor, SharedMemoryAndFilesAreNotCached) {
   TestCache test;
@@ -206,7 +206,7 @@ TEST(MemoryMonitor, MemoryThatIsDroppedIsNotWatched) {
   EXPECT_EQ(watched, 2u);
 }
 
-// ---- without permission
+// ---- without permission ----
 
 // What open() says where the kernel refuses the call.
 std::string refusal(int error) {
@@ -233,7 +233,7 @@ TEST(MemoryMonitor, SaysWhyItMayNot) {
   EXPECT_THAT(refusal(ENOSYS), HasSubstr("Function not implemented"));
 }
 
-// ---- fork
+// ---- fork ----
 
 // A child that lives until its end of the pipe is closed, and then says whether all was well.
 class Child {

@@ -127,7 +127,7 @@ bool RegionCache::fill(Entry &entry) {
   return false;
 }
 
-// ---- with the monitor's lock
+// ---- with the monitor's lock ----
 
 // The first that ends behind the start of the range.
 RegionCache::Slots::const_iterator RegionCache::first_slot(const MemoryRange &range) const {
@@ -225,7 +225,7 @@ void RegionCache::on_change(const MemoryRange &range) {
   if (!dead_.empty()) wake();
 }
 
-// ---- without it
+// ---- without it ----
 
 void RegionCache::end(Entries &entries) {
   for (const Entry &entry : entries) registrar_.remove(entry.handle);

@@ -33,7 +33,8 @@ namespace {
 
 constexpr size_t kHeader = 36, kMostEndpoints = 12;
 
-// The sheet, 2.1: the first byte is the length; bytes that are not sent read as 0.
+// The parameter of fi_connect or fi_accept behind the bytes that are skipped. The first byte is its
+// length; bytes that are not sent read as 0.
 std::string parameter_in(std::string_view sent, size_t skipped) {
   if (sent.size() <= skipped) return {};
   sent.remove_prefix(skipped);
@@ -44,7 +45,7 @@ std::string parameter_in(std::string_view sent, size_t skipped) {
   return parameter;
 }
 
-// The sheet, section 7: what a passive endpoint of XRC tells of a request; nothing: it refuses.
+// The parameter that a passive endpoint of XRC tells with a request; nothing: it refuses that.
 std::optional<std::string> xrc_parameter_in(std::string_view sent, bool lookup) {
   std::string delivered(sent);
   delivered.resize(lookup ? 180 : 56);
