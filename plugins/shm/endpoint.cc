@@ -16,8 +16,9 @@ namespace {
 
 // What a message costs more than being put into the ring.
 constexpr uint64_t kSlow = FI_FENCE | sdk::kRemoteLevels;
-// A sender that waits for an answer which is behind messages gets it though the limit is reached.
-constexpr uint64_t kUrgentExtra = 64 << 20;
+// What is saved above the limits of messages that are before something awaited: no more than a ring
+// has, unless the peer does not heed that it is to send no new ones.
+constexpr uint64_t kExtraBehindMessages = 64 << 20;
 
 // Links that are looked at in each progress. Of more, those that had input lately, and some others.
 constexpr size_t kFewLinks = 16, kHotLinks = 8, kColdLinks = 8;
@@ -273,12 +274,16 @@ void Endpoint::resume() {
   if (stalled_) poll_links();
 }
 
-Saved *Endpoint::save(Link &link, uint64_t bytes) {
-  const uint64_t extra = link.has_flying() ? kUrgentExtra : 0;
-  const uint64_t cost = sizeof(Saved) + bytes;
+bool Endpoint::has_memory(Link &link, uint64_t cost, uint64_t extra) const {
   const uint64_t limit = settings().max_saved / (link.peer().is_named() ? 1 : 2) + extra;
-  if (link.saved_bytes + cost > settings().max_saved_per_peer + extra ||
-      saved_bytes_ + cost > limit)
+  return link.saved_bytes + cost <= settings().max_saved_per_peer + extra &&
+         saved_bytes_ + cost <= limit;
+}
+
+Saved *Endpoint::save(Link &link, uint64_t bytes) {
+  const uint64_t cost = sizeof(Saved) + bytes;
+  if (!has_memory(link, cost) &&
+      !(link.refuse_messages() && has_memory(link, cost, kExtraBehindMessages)))
     return nullptr;
   void *const memory = std::malloc(cost);
   if (memory == nullptr) return nullptr;

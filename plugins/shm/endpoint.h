@@ -11,7 +11,8 @@
 // Each progress looks at the links' rings, and now and then at the sockets. A thread that sleeps is
 // woken by a packet of its peer's socket. Flow control: a message without a posted receive is saved
 // within limits (max_saved_per_peer, max_saved); beyond them the link is not read until a receive
-// is posted, and its sender waits for room.
+// is posted, and its sender waits for room; or, while something else is awaited, the sender is told
+// to send no messages (Link::refuse_messages).
 #ifndef WEFT_PLUGINS_SHM_ENDPOINT_H
 #define WEFT_PLUGINS_SHM_ENDPOINT_H
 
@@ -87,6 +88,8 @@ class Endpoint final : public sdk::Object<Endpoint, fid_ep>,
   Table<Fetch> &fetches() { return fetches_; }
   // The operation has ended: 0 or FI_E...
   void finish(Operation &op, int error);
+  // Whether so much more for messages of the link is within the limits, or `extra` above them.
+  bool has_memory(Link &link, uint64_t cost, uint64_t extra = 0) const;
   // Memory for a message without a receive; null: over the limits, or no memory.
   Saved *save(Link &link, uint64_t bytes);
   // What was saved of the link, and is still at its peer, never comes.

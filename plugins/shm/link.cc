@@ -55,6 +55,8 @@ bool Link::poll() {
   }
   if (has_output() && !over_) [[unlikely]]
     push();
+  if (refuses_messages_) [[unlikely]]
+    admit_messages();
   if (is_gone_ && !found) finish_end(End::kPeerGone);
   return found && !stalled_;
 }
@@ -68,7 +70,22 @@ bool Link::arm() {
 
 bool Link::may_sleep() {
   if (has_output() && !over_) push();
+  if (refuses_messages_) admit_messages();
   return stalled_ || over_ || in_.is_empty();
+}
+
+bool Link::refuse_messages() {
+  if (!awaits()) return false;
+  if (!std::exchange(refuses_messages_, true)) in_.refuse_messages(true);
+  return true;
+}
+
+// When there is memory again, or nothing is awaited: then the next message stays in the ring.
+void Link::admit_messages() {
+  if (over_ || (awaits() && !endpoint_.has_memory(*this, 0))) return;
+  refuses_messages_ = false;
+  in_.refuse_messages(false);
+  wake();
 }
 
 void Link::introduce(const Probe &probe, bool has_barriers) {
@@ -138,6 +155,7 @@ void Link::fail_all(int error) {
     const sdk::Message message = fetch.message;
     const auto arrived = size_t(fetch.arrived);
     endpoint_.fetches().give(fetch);
+    --fetching_;
     if (receive != nullptr) endpoint_.receiver().complete(*receive, message, arrived, error);
   });
   endpoint_.lose_saved(*this, error);

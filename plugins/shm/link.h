@@ -85,6 +85,9 @@ class Link final : public Watched {
              const FarVector *vectors, size_t count);
   void answer(uint64_t id, uint16_t status);  // kDone
   uint64_t saved_bytes = 0;                   // of its messages without a receive
+  // There is no memory for messages without a receive. True: more is read all the same, because
+  // something is awaited that is behind them, and the peer sends no new ones until it is there.
+  bool refuse_messages();
 
   // What the peer has said of its process.
   void introduce(const Probe &probe, bool has_barriers);
@@ -166,6 +169,8 @@ class Link final : public Watched {
   bool copies(uint64_t length);
   bool try_copies();
   void copy_out(const Record &record, uint64_t at, uint64_t n, const iovec *iov, size_t count);
+  bool awaits() const { return !flying_.empty() || fetching_ != 0; }
+  void admit_messages();
   void finish_end(End why);
   void fail_all(int error);
   // Nobody has looked for a while whether the peer is there.
@@ -189,6 +194,8 @@ class Link final : public Watched {
   // The peer is gone, and what it had sent is not all taken yet; the link is over.
   bool stalled_ = false, is_gone_ = false, over_ = false;
   bool is_armed_ = false;  // the peer wakes, or has done so and the socket tells
+  bool refuses_messages_ = false;
+  size_t fetching_ = 0;  // fetches under way
 };
 
 }  // namespace weft::shm

@@ -42,6 +42,7 @@ bool Link::take_write(const Record &record) {
 void Link::fetch_write(const Record &record) {
   Fetch *const fetch = is_gone_ || over_ ? nullptr : endpoint_.fetches().take();
   if (fetch == nullptr) return answer(record.tag, FI_ENOMEM);
+  ++fetching_;
   fetch->link = this;
   fetch->receive = nullptr;
   fetch->message = {.has_data = record.has(kHasData),

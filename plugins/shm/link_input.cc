@@ -144,6 +144,7 @@ void Link::fetch(sdk::Receive &receive, const sdk::Message &message, uint64_t id
     endpoint_.receiver().complete(receive, message, 0, error);
     return answer(id, uint16_t(error));
   }
+  ++fetching_;
   fetch->link = this;
   fetch->receive = &receive;
   fetch->message = message;
@@ -184,6 +185,7 @@ void Link::end_fetch(Fetch &fetch, uint16_t status) {
   std::copy_n(fetch.regions, kMostVectors, regions);
   const size_t region_count = fetch.region_count;
   endpoint_.fetches().give(fetch);
+  --fetching_;
   if (receive == nullptr) return end_write(regions, region_count, message, id, status);
   endpoint_.receiver().complete(*receive, message, size_t(arrived), status);
   answer(id, status);

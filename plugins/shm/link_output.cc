@@ -34,7 +34,8 @@ void Link::look_for_peer() {
 }
 
 bool Link::send_now(const sdk::SendRequest &request) {
-  if (has_output() || !is_taken() || out_.is_closed() || is_doubtful()) [[unlikely]]
+  if (has_output() || !is_taken() || out_.is_closed() || !out_.may_put_message() || is_doubtful())
+      [[unlikely]]
     return false;
   const bool has_data = (request.flags & FI_REMOTE_CQ_DATA) != 0;
   const auto flags = uint8_t((request.tagged ? kTagged : 0) | (has_data ? kHasData : 0));
@@ -88,7 +89,7 @@ void Link::push() {
 bool Link::write(Operation &op) {
   switch (op.kind) {
     case Operation::Kind::kSend:
-      return write_message(op);
+      return out_.may_put_message() && write_message(op);
     case Operation::Kind::kWrite:
       return write_write(op);
     case Operation::Kind::kRead:

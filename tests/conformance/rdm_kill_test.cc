@@ -317,8 +317,8 @@ void outlive(KillParty &party, Witness &witness, int nurse, unsigned seed) {
   must(fi_av_remove(party.node.av, &target.to, 1, 0));
 }
 
-// Ten of them, or as many as WEFT_TEST_SEEDS says, or WEFT_TEST_SEED alone. A process of the test has
-// so many that it ends soon, and that what it leaves behind with each would be seen.
+// Ten of them, or as many as WEFT_TEST_SEEDS says, or WEFT_TEST_SEED alone. A process of the test
+// has so many that it ends soon, and that what it leaves behind with each would be seen.
 constexpr unsigned kSeedsOfAProcess = 50;
 struct KillSeeds {
   unsigned first, end;

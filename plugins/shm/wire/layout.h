@@ -33,6 +33,9 @@ struct alignas(kLine) Control {
   // Counts up when the consumer wants to be woken for the next record.
   std::atomic<uint64_t> sleeps;
   static constexpr uint64_t kTakesNoMore = UINT64_MAX;  // in `sleeps`: the consumer has closed
+  // Not 0: the consumer has no memory for messages without a receive, and awaits parts or answers
+  // that come behind them. The producer puts no message.
+  std::atomic<uint64_t> refuses_messages;
 };
 
 // How large the rings of either direction are.

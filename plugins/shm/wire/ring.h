@@ -131,6 +131,10 @@ class Producer {
   bool is_closed() const {
     return to_.control->sleeps.load(std::memory_order_relaxed) == Control::kTakesNoMore;
   }
+  // The consumer wants no messages now, but all else. In one order with what wakes this end.
+  bool may_put_message() const {
+    return to_.control->refuses_messages.load(std::memory_order_seq_cst) == 0;
+  }
   // Nothing is there that the consumer has not said to have taken.
   bool drained() {
     look();
@@ -229,6 +233,11 @@ class Consumer {
   bool owes_news() const { return told_lines_ != lines_; }
   // From now on the next record wakes this end, once. What is_empty() says afterwards counts.
   void sleep() { from_.control->sleeps.store(++sleeps_, std::memory_order_seq_cst); }
+  // Messages that are in the ring, or being put, still come. The caller wakes the other end when it
+  // wants them again.
+  void refuse_messages(bool refuse) {
+    from_.control->refuses_messages.store(refuse, std::memory_order_seq_cst);
+  }
   // The other end is told that this one takes no more.
   void close() { from_.control->sleeps.store(Control::kTakesNoMore, std::memory_order_release); }
   const Geometry &geometry() const { return geometry_; }
