@@ -65,6 +65,60 @@ TEST_F(RdmMultiRecv, MessagesFillABufferUntilTooLittleIsLeft) {
   }
 }
 
+// A queue without room at the moment in which the last message of a buffer is complete: whatever it
+// is that has to wait, nothing is told of a buffer after its release.
+TEST_F(RdmMultiRecv, NothingFollowsTheReleaseOfABuffer) {
+  RDM_NEEDS(FI_MSG | FI_TAGGED | FI_MULTI_RECV);
+  constexpr size_t kLonger = 300'000, kRest = 20'000, kShort = 100, kMostOthers = 24;
+  std::vector<uint8_t> buffer(kLonger + kRest), longer = pattern(kLonger, 1),
+                                                shorter = pattern(kShort, 2), in(kShort);
+  for (size_t others = 0; others < kMostOthers; ++others) {
+    SCOPED_TRACE(others);
+    Options options = with_multi_recv();
+    options.caps |= FI_TAGGED;
+    options.rx_cq.size = 8;
+    Net net(2, options, [](Node &node) { set_minimum(node, kRest); });
+    post_multi(net[1].ep, buffer);
+    for (size_t i = 0; i < others; ++i)
+      must(fi_trecv(net[1].ep, in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, &in));
+    const auto post_send = [&](std::vector<uint8_t> &out) {
+      net.post(
+          [&] { return fi_send(net[0].ep, out.data(), out.size(), nullptr, net.at(0, 1), &out); });
+    };
+    net.set_asleep(1, true);
+    post_send(longer);
+    post_send(shorter);
+    for (size_t i = 0; i < others; ++i)
+      net.post([&] {
+        return fi_tsend(net[0].ep, shorter.data(), kShort, nullptr, net.at(0, 1), 1, &shorter);
+      });
+    net.set_asleep(1, false);
+    // Nobody reads the queue meanwhile.
+    for (int round = 0; round < 2000; ++round) {
+      net.progress();
+      while (poll_cq(net[0].tx_cq)) {
+      }
+    }
+    size_t messages = 0, received = 0;
+    bool is_released = false;
+    EXPECT_TRUE(net.until([&] {
+      while (poll_cq(net[0].tx_cq)) {
+      }
+      while (const auto done = poll_cq(net[1].rx_cq)) {
+        EXPECT_EQ(done->err, 0);
+        if (done->context != &buffer) {
+          ++received;
+          continue;
+        }
+        EXPECT_FALSE(is_released) << "a message of " << done->len << " bytes";
+        messages += done->len != 0;
+        is_released |= (done->flags & FI_MULTI_RECV) != 0;
+      }
+      return messages == 2 && is_released && received == others;
+    }));
+  }
+}
+
 TEST_F(RdmMultiRecv, TheNextBufferTakesOver) {
   RDM_NEEDS(FI_MSG | FI_MULTI_RECV);
   std::vector<std::vector<uint8_t>> buffers(4, std::vector<uint8_t>(1000));

@@ -30,6 +30,7 @@ ImportedReceives::ImportedReceives(Engine &engine, fid_peer_srx *owner, Receiver
 ImportedReceives::~ImportedReceives() {
   engine_.remove_poller(*this);
   drop_fresh();
+  give_back_late([](const Late &) { return true; });
   for (fi_peer_rx_entry *entry : abandoned_) owner_->owner_ops->free_entry(entry);
   owner_->peer_ops = nullptr;
   if (const int event = event_.load(); event >= 0) ::close(event);
@@ -171,9 +172,31 @@ void ImportedReceives::fill(ImportedReceive &r, fi_peer_rx_entry &entry, Receive
   for (size_t i = 0; i < r.count; ++i) r.desc_[i] = entry.desc != nullptr ? entry.desc[i] : nullptr;
 }
 
-void ImportedReceives::give_back(ImportedReceive &receive) {
-  owner_->owner_ops->free_entry(std::exchange(receive.entry, nullptr));
+void ImportedReceives::give_back(ImportedReceive &receive, const Cq *queue) {
+  fi_peer_rx_entry *entry = std::exchange(receive.entry, nullptr);
+  if (queue != nullptr && queue->has_untold()) [[unlikely]] {
+    try {
+      late_.push_back({entry, queue});
+      entry = nullptr;
+    } catch (const std::bad_alloc &) {
+      // Early is better than never.
+    }
+  }
+  if (entry != nullptr) owner_->owner_ops->free_entry(entry);
   receives_.give(&receive);
+}
+
+template <class May>
+void ImportedReceives::give_back_late(May may) {
+  std::erase_if(late_, [&](const Late &one) {
+    if (!may(one)) return false;
+    owner_->owner_ops->free_entry(one.entry);
+    return true;
+  });
+}
+
+void ImportedReceives::leave(const Cq *queue) {
+  give_back_late([&](const Late &one) { return one.queue == queue; });
 }
 
 // ---- progress ----
@@ -209,6 +232,8 @@ void ImportedReceives::serve(const Call &call, ImportedReceive *receive) {
 
 void ImportedReceives::on_poll() {
   drop_fresh();
+  if (!late_.empty()) [[unlikely]]
+    give_back_late([](const Late &one) { return !one.queue->has_untold(); });
   if (called_.load(std::memory_order_relaxed) &&
       called_.exchange(false, std::memory_order_acquire)) {
     eventfd_t count;

@@ -49,8 +49,11 @@ class ImportedReceives final : private Poller {
   void forget(Unexpected &message);
   // A sender without an address got one.
   void on_new_names();
-  // Completed and reported: its entry is the owner's again.
-  void give_back(ImportedReceive &receive);
+  // Completed and reported to the queue, if there is one: its entry is the owner's again. But not
+  // before the owner has taken the completion, since the entry may end a multi-receive buffer.
+  void give_back(ImportedReceive &receive, const Cq *queue);
+  // The queue is about to go.
+  void leave(const Cq *queue);
   template <class F>
   void visit(F each) {
     receives_.visit(each);
@@ -81,6 +84,8 @@ class ImportedReceives final : private Poller {
   void serve(const Call &call, ImportedReceive *receive);
   void fill(ImportedReceive &receive, fi_peer_rx_entry &entry, Receiver &receiver);
   void fail(fi_peer_rx_entry &entry);
+  template <class May>
+  void give_back_late(May may);
 
   Engine &engine_;
   fid_peer_srx *const owner_;
@@ -93,6 +98,11 @@ class ImportedReceives final : private Poller {
     const Receiver *receiver = nullptr;
     Message message;
   } fresh_;
+  struct Late {
+    fi_peer_rx_entry *entry;
+    const Cq *queue;
+  };
+  std::vector<Late> late_;                     // whose completions the owner has not taken
   std::deque<Unexpected *> waiting_;           // that the owner has not taken yet
   std::vector<fi_peer_rx_entry *> abandoned_;  // with the owner, without a message
 

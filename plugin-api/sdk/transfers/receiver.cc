@@ -74,7 +74,10 @@ void Receiver::leave() {
   std::erase(queues_->told, this);
   queues_->parts.visit(give_up);
   queues_->receives.visit(give_up);
-  if (queues_->import != nullptr) queues_->import->visit(give_up);
+  if (queues_->import != nullptr) {
+    queues_->import->visit(give_up);
+    queues_->import->leave(cq);
+  }
   queues_ = &own_;
 }
 
@@ -437,7 +440,7 @@ void Receiver::complete_imported(Receive &r, const Message &m, size_t received, 
               .tag = m.tag,
               .src_addr = name(m.source)});
   }
-  queues_->import->give_back(static_cast<ImportedReceive &>(r));
+  queues_->import->give_back(static_cast<ImportedReceive &>(r), cq);
 }
 
 fi_addr_t Receiver::address_for(uint32_t source) const {

@@ -145,6 +145,8 @@ class Cq final : public Object<Cq, fid_cq> {
     wait_.notify();
   }
   void push_error(CompletionError error);
+  // Of an imported queue: its owner has not taken all of it yet.
+  bool has_untold() const { return owner_ != nullptr && head_ != tail_; }
   bool full() const { return tail_ - head_ >= size_; }
   // Full, and the application asked to be protected from that (FI_RM_ENABLED).
   bool holds_back() const { return full() && domain_.resource_management; }
