@@ -119,6 +119,21 @@ TEST_F(RdmMultiRecv, NothingFollowsTheReleaseOfABuffer) {
   }
 }
 
+// The error of the last message, and the release of the buffer, are both told.
+TEST_F(RdmMultiRecv, ABufferThatIsTooSmallIsReleasedBehindItsError) {
+  RDM_NEEDS(FI_MSG | FI_MULTI_RECV);
+  std::vector<uint8_t> buffer(64), out = pattern(100, 1);
+  Net net(2, with_multi_recv(), [](Node &node) { set_minimum(node, 32); });
+  post_multi(net[1].ep, buffer);
+  send(net, out);
+  const Completion error = net.wait(net[1].rx_cq);
+  EXPECT_EQ(error.err, FI_ETRUNC);
+  if (error.flags & FI_MULTI_RECV) return;
+  const Completion release = net.wait(net[1].rx_cq);
+  EXPECT_EQ(release.context, &buffer);
+  EXPECT_TRUE(release.flags & FI_MULTI_RECV);
+}
+
 TEST_F(RdmMultiRecv, TheNextBufferTakesOver) {
   RDM_NEEDS(FI_MSG | FI_MULTI_RECV);
   std::vector<std::vector<uint8_t>> buffers(4, std::vector<uint8_t>(1000));

@@ -431,6 +431,9 @@ void Receiver::complete_imported(Receive &r, const Message &m, size_t received, 
   const bool nameless = err == 0 && settings_.source_err && m.source >= Matcher::kFirstUnnamed;
   if (cq != nullptr && (err != 0 || nameless)) {
     report_error(r, m, received, err, place);
+    // As end() tells it of a buffer of our own: an error does not say that a buffer ends.
+    if (r.flags & FI_MULTI_RECV)
+      cq->push({.context = r.context, .flags = FI_MULTI_RECV});
   } else if (cq != nullptr && reports(r.flags)) {
     cq->push({.context = r.context,
               .flags = flags_of(m) | (r.flags & FI_MULTI_RECV),
