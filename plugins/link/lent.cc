@@ -77,16 +77,11 @@ ssize_t LentQueue::report(size_t branch, Push push) {
 ssize_t LentQueue::write(fid_peer_cq *peer, void *context, uint64_t flags, size_t len, void *buf,
                          uint64_t data, uint64_t tag, fi_addr_t source) {
   Owner &owner = of(peer);
-  return owner.queue->report(owner.branch, [&] {
-    if (owner.queue->is_watched(owner.branch) && !owner.queue->domain_.watch().end(context, 0))
-      return;
-    owner.queue->queue_.push({.context = context,
-                              .flags = flags,
-                              .len = len,
-                              .buf = buf,
-                              .data = data,
-                              .tag = tag,
-                              .src_addr = source});
+  LentQueue &queue = *owner.queue;
+  return queue.report(owner.branch, [&] {
+    const bool is_watched = queue.is_watched(owner.branch);
+    if (is_watched && !queue.domain_.watch().end(context, 0)) return;
+    queue.queue_.push({context, flags, len, buf, data, tag, source});
   });
 }
 

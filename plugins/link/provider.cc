@@ -48,30 +48,26 @@ void lower(T &value, const T &other) {
   value = std::min(value, other);
 }
 
+// Makes attributes of sending, or of receiving, those of both providers: at most `caps`.
+template <class Attr>
+void narrow(Attr &attr, const Attr &near, uint64_t caps) {
+  attr.caps &= near.caps & caps;
+  attr.mode = 0;
+  attr.op_flags &= near.op_flags;
+  attr.msg_order &= near.msg_order;
+  attr.comp_order &= near.comp_order;
+  lower(attr.size, near.size);
+  lower(attr.iov_limit, near.iov_limit);
+}
+
 // Makes the network's entry one of both.
 void offer(fi_info &entry, const fi_info &near, const sdk::GetinfoQuery &query) {
   const uint64_t where = (entry.domain_attr->caps & FI_REMOTE_COMM) | FI_LOCAL_COMM;
-  fi_tx_attr &tx = *entry.tx_attr;
-  const fi_tx_attr &near_tx = *near.tx_attr;
-  tx.caps &= near_tx.caps & kTransmitCaps;
-  tx.mode = 0;
-  tx.op_flags &= near_tx.op_flags;
-  tx.msg_order &= near_tx.msg_order;
-  tx.comp_order &= near_tx.comp_order;
-  lower(tx.inject_size, near_tx.inject_size);
-  lower(tx.size, near_tx.size);
-  lower(tx.iov_limit, near_tx.iov_limit);
-  lower(tx.rma_iov_limit, near_tx.rma_iov_limit);
-  fi_rx_attr &rx = *entry.rx_attr;
-  const fi_rx_attr &near_rx = *near.rx_attr;
-  rx.caps &= near_rx.caps & kReceiveCaps;
-  rx.mode = 0;
-  rx.op_flags &= near_rx.op_flags;
-  rx.msg_order &= near_rx.msg_order;
-  rx.comp_order &= near_rx.comp_order;
-  lower(rx.size, near_rx.size);
-  lower(rx.iov_limit, near_rx.iov_limit);
-  entry.caps = tx.caps | rx.caps | where;
+  narrow(*entry.tx_attr, *near.tx_attr, kTransmitCaps);
+  lower(entry.tx_attr->inject_size, near.tx_attr->inject_size);
+  lower(entry.tx_attr->rma_iov_limit, near.tx_attr->rma_iov_limit);
+  narrow(*entry.rx_attr, *near.rx_attr, kReceiveCaps);
+  entry.caps = entry.tx_attr->caps | entry.rx_attr->caps | where;
   entry.mode = 0;
   entry.handle = nullptr;
   fi_ep_attr &ep = *entry.ep_attr;
