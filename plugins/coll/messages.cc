@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The messages of groups, through the endpoint beneath.
 #include <rdma/fi_tagged.h>
+#include <weft/sdk/memory/room.h>
 
 #include <algorithm>
 #include <string>
@@ -49,7 +50,7 @@ void *bytes_of(Flight &flight) {
 
 Wire &Collectives::take(Wire::Kind kind) {
   if (free_.empty()) {
-    free_.reserve(wires_.size() + 1);
+    sdk::have_room(free_, wires_.size() + 1);
     wires_.push_back(std::make_unique<Wire>());
     free_.push_back(wires_.back().get());
   }

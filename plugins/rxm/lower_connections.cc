@@ -2,6 +2,7 @@
 // The part of Lower that opens, accepts and closes connections of the inner provider, and reads its
 // event queue. Data and progress are in lower.cc.
 #include <rdma/fi_eq.h>
+#include <weft/sdk/memory/room.h>
 #include <weft/sdk/transfers/levels.h>
 
 #include <algorithm>
@@ -37,8 +38,8 @@ Link *Lower::make_link(Connection &owner, fi_info *info, int &err) {
   }
   link->owner = &owner;
   info->tx_attr->op_flags &= ~sdk::kLevelFlags;  // of a request, too: see LayerDomain
-  links_.reserve(links_.size() + 1);
-  closing_.reserve(links_.size() + 1);
+  sdk::have_room(links_, links_.size() + 1);
+  sdk::have_room(closing_, links_.size() + 1);
   int rc = fi_endpoint(domain_.inner(), info, &link->ep, link->mark(0));
   if (rc != 0) {
     err = -rc;

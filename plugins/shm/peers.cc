@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 #include <weft/sdk/layers/carrier.h>
+#include <weft/sdk/memory/room.h>
 #include <weft/sdk/unit/log.h>
 #include <weft/sdk/unit/sparse_log.h>
 
@@ -165,7 +166,7 @@ int Endpoint::ops_open(const char *name, uint64_t flags, void **ops, void *) {
 
 Link *Endpoint::add_link(Peer &peer, Link::Side side, sdk::UniqueFd socket, const Process &process,
                          PairMemory memory, const Geometry &geometry) {
-  buried_.reserve(links_.size() + 1);  // so that bury() cannot fail
+  sdk::have_room(buried_, links_.size() + 1);  // so that bury() cannot fail
   auto link = std::make_unique<Link>(*this, peer, side, std::move(socket), process,
                                      std::move(memory), geometry);
   links_.push_back(std::move(link));
@@ -247,7 +248,7 @@ void Endpoint::accept_strangers() {
                          allowed.error().text.c_str());
       continue;
     }
-    gone_.reserve(gone_.size() + strangers_.size() + 1);
+    sdk::have_room(gone_, gone_.size() + strangers_.size() + 1);
     if (strangers_.size() >= kMostStrangers) drop(*strangers_.front());
     strangers_.push_back(std::make_unique<Stranger>(std::move(socket), *process));
     Stranger &stranger = *strangers_.back();

@@ -16,6 +16,8 @@
 #ifndef WEFT_PLUGINS_SHM_TABLE_H
 #define WEFT_PLUGINS_SHM_TABLE_H
 
+#include <weft/sdk/memory/room.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -65,7 +67,7 @@ class Table {
   bool grow() {
     if (all_.size() >= limit_) return false;
     try {
-      free_.reserve(all_.size() + 1);
+      sdk::have_room(free_, all_.size() + 1);
       T &object = all_.emplace_back();
       object.place = uint32_t(all_.size() - 1);
       free_.push_back(&object);

@@ -3,6 +3,7 @@
 // that they ask for.
 #include <sys/socket.h>
 #include <unistd.h>
+#include <weft/sdk/memory/room.h>
 #include <weft/sdk/peer/crowd.h>
 #include <weft/sdk/unit/log.h>
 #include <weft/sdk/unit/sparse_log.h>
@@ -135,13 +136,10 @@ PeerStream *UnconnectedEndpoint::make_stream(Peer &peer, int fd, const Terms &te
   std::unique_ptr<PeerStream> stream;
   try {
     // Memory that bury() will need, so that it cannot fail.
-    const auto have_room = [](auto &list, size_t n) {
-      if (list.capacity() < n) list.reserve(2 * n);
-    };
     const size_t n = streams_.size() + 1;
-    have_room(streams_, n);
-    have_room(stalled_, n);
-    have_room(buried_, buried_.size() + n);
+    sdk::have_room(streams_, n);
+    sdk::have_room(stalled_, n);
+    sdk::have_room(buried_, buried_.size() + n);
     stream = std::make_unique<PeerStream>(*this, peer, fd, terms);
   } catch (const std::bad_alloc &) {
     WEFT_WARN_SPARSE(instance(), FI_LOG_EP_CTRL, "no memory for a connection to %s",

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/rxd/protocol/peer_table.h"
 
+#include <weft/sdk/memory/room.h>
+
 #include <new>
 
 namespace weft::rxd {
@@ -13,7 +15,7 @@ Peer &PeerTable::add(const sdk::Address &address, Path &path, uint32_t index) {
   auto made = std::make_unique<Peer>();
   Peer &peer = *made;
   if (free_slots_.empty()) {
-    free_slots_.reserve(slots_.size() + 1);
+    sdk::have_room(free_slots_, slots_.size() + 1);
     slots_.push_back(nullptr);
     free_slots_.push_back(uint32_t(slots_.size() - 1));
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plugins/rxm/protocol/peers.h"
 
+#include <weft/sdk/memory/room.h>
+
 #include <algorithm>
 #include <memory>
 
@@ -12,7 +14,7 @@ namespace {
 template <class T>
 uint32_t place_for(std::vector<T *> &objects, std::vector<uint32_t> &free) {
   if (free.empty()) {
-    free.reserve(objects.size() + 1);
+    sdk::have_room(free, objects.size() + 1);
     objects.push_back(nullptr);
     free.push_back(uint32_t(objects.size() - 1));
   }
