@@ -169,9 +169,11 @@ void MetricsServer::drop_late(absl::Time now) {
   clients_.remove_if([now](const Client &client) { return client.until <= now; });
 }
 
+// Who has its answer goes before those that still want one: its end may not have been seen yet.
 MetricsServer::Clients::iterator MetricsServer::most_silent() {
-  return std::min_element(clients_.begin(), clients_.end(),
-                          [](const Client &a, const Client &b) { return a.heard < b.heard; });
+  return std::ranges::min_element(clients_, {}, [](const Client &client) {
+    return std::pair(client.phase != Phase::kLeaves, client.heard);
+  });
 }
 
 // Whether one more client may come.

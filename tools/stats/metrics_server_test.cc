@@ -92,6 +92,7 @@ TEST(MetricsServer, TheOneThatIsSilentForLongestMakesRoom) {
   const Running server(
       {.most_clients = 3, .patience = absl::Hours(1), .grace = absl::ZeroDuration()});
   Visitor slow(server), silent(server);
+  EXPECT_TRUE(Visitor(server).gets_metrics());  // the server has both by now
   EXPECT_TRUE(slow.say("GET /metrics "));
   EXPECT_TRUE(Visitor(server).gets_metrics());  // the server has heard the slow one by now
   const auto more = crowd(server, 2);
