@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# installed_test.sh BUILD_DIR EXAMPLES_DIR CXX: installs what a plugin author gets, moves it elsewhere, builds each example
-# alone against it, and asks the installed probe to open the plugin that came out.
+# installed_test.sh BUILD_DIR EXAMPLES_DIR CXX EXAMPLE...: installs what a plugin author gets, moves it elsewhere, builds each
+# example alone against it, and asks the installed probe to open the plugin that came out.
 set -euo pipefail
-build=${1:?usage: installed_test.sh BUILD_DIR EXAMPLES_DIR CXX} examples=${2:?} cxx=${3:?}
+build=${1:?usage: installed_test.sh BUILD_DIR EXAMPLES_DIR CXX EXAMPLE...} examples=${2:?} cxx=${3:?}
+shift 3
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 for component in core dev plugin-sdk; do
@@ -22,7 +23,7 @@ fi
 flags="-Wall -Wextra -Wno-missing-field-initializers -Werror"
 probe=$(find "$tmp/sdk" -name weft-probe)
 
-for example in null-provider pass-layer hook-count loop-provider crc-layer; do
+for example in "$@"; do
   # A copy, so that nothing of weft's tree is within reach.
   cp -r "$examples/$example" "$tmp/$example"
   if ! cmake -S "$tmp/$example" -B "$tmp/$example/build" -DCMAKE_PREFIX_PATH="$tmp/sdk" -DCMAKE_BUILD_TYPE=Release \

@@ -6,11 +6,6 @@
 namespace weft::conformance::dgram {
 namespace {
 
-TEST(DgramOpening, EachChangeByItself) {
-  covers("a changed fi_info");
-  opening::check_each_change(Options());
-}
-
 TEST(DgramOpening, RandomChanges) {
   covers("a changed fi_info");
   opening::check_random_changes(Options(), 200);

@@ -4,7 +4,7 @@
 // for each type of endpoint.
 //
 // Example:
-//     TEST(Opening, EachChangeByItself) {
+//     TEST(EveryChange, OfTheUsualAnswer) {
 //       opening::check_each_change(Options{});
 //     }
 //     TEST(Opening, RandomChanges) {

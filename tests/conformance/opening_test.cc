@@ -5,11 +5,6 @@
 namespace weft::conformance {
 namespace {
 
-TEST(Opening, EachChangeByItself) {
-  covers("a changed fi_info");
-  opening::check_each_change(Options{});
-}
-
 TEST(Opening, RandomChanges) {
   covers("a changed fi_info");
   opening::check_random_changes(Options{}, 200);

@@ -6,18 +6,6 @@
 namespace weft::conformance::rdm {
 namespace {
 
-TEST(RdmOpening, EachChangeByItself) {
-  covers("a changed fi_info");
-  opening::check_each_change(Options());
-}
-
-TEST(RdmOpening, EachChangeOfAllThatThereIs) {
-  covers("a changed fi_info");
-  Options options;
-  options.caps = 0;
-  opening::check_each_change(options);
-}
-
 TEST(RdmOpening, RandomChanges) {
   covers("a changed fi_info");
   opening::check_random_changes(Options(), 200);

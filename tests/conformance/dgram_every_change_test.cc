@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What an application changes in an fi_info, each change by itself, before it opens something with
+// it (opening.h).
+#include "tests/conformance/dgram_harness.h"
+#include "tests/conformance/opening.h"
+
+namespace weft::conformance::dgram {
+namespace {
+
+TEST(DgramEveryChange, OfTheUsualAnswer) {
+  covers("a changed fi_info");
+  opening::check_each_change(Options());
+}
+
+}  // namespace
+}  // namespace weft::conformance::dgram
