@@ -101,6 +101,18 @@ TEST(MetricsServer, TheOneThatIsSilentForLongestMakesRoom) {
   EXPECT_TRUE(slow.hear().ends_with("up 1\n"));
 }
 
+TEST(MetricsServer, TheOneThatHasItsAnswerMakesRoomFirst) {
+  const Running server(
+      {.most_clients = 2, .patience = absl::Hours(1), .grace = absl::ZeroDuration()});
+  Visitor slow(server);
+  EXPECT_TRUE(slow.say("GET /metrics "));
+  Visitor answered(server);  // stays connected
+  EXPECT_TRUE(answered.gets_metrics());
+  EXPECT_TRUE(Visitor(server).gets_metrics());
+  EXPECT_TRUE(slow.say("HTTP/1.0\r\n\r\n"));
+  EXPECT_TRUE(slow.hear().ends_with("up 1\n"));
+}
+
 TEST(MetricsServer, ARequestHasADeadline) {
   const Running server({.patience = absl::Milliseconds(100)});
   EXPECT_EQ(Visitor(server).hear(), "");
